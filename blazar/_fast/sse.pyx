@@ -1,0 +1,155 @@
+"""Looks at a stream of server-sent events as it passes, and remembers just enough of it.
+
+Nothing is rebuilt: the relay hands on what it got. What is known afterwards: whether the stream stands between two events (a ping or
+an error may only go there), how many data events it had, whether the last one was `[DONE]`, and the last TAIL_BYTES of it, from
+which usage is read. The result does not depend on how the stream was cut.
+
+A line ends with LF, CRLF or CR; an empty line ends an event (WHATWG HTML, 9.2.6).
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdlib cimport free, realloc
+from libc.string cimport memchr, memcpy, memmove
+
+TAIL_BYTES = 16384  # of the stream's end that is kept; usage and timings are a few hundred bytes
+
+cdef Py_ssize_t c_tail = TAIL_BYTES
+
+cdef struct Scan:
+    Py_ssize_t column  # bytes of the line so far
+    bint after_cr  # the last byte was a CR: a LF now belongs to it
+    bint data_line  # the line so far is a prefix of `data:`, or starts with it
+    bint has_data  # the event so far has a data line
+    bint in_event  # the event so far has any line
+    long long frames
+
+
+cdef void scan(Scan *s, const char *p, Py_ssize_t n) noexcept nogil:
+    """Advance over n bytes. Within a long line only its end is looked for."""
+    cdef const char *end = p + n
+    cdef const char *lf
+    cdef const char *cr
+    cdef char c
+    while p < end:
+        if s.column >= 5:  # the line's kind is known
+            lf = <const char *>memchr(p, c'\n', end - p)
+            cr = <const char *>memchr(p, c'\r', (lf if lf != NULL else end) - p)
+            if cr != NULL:
+                lf = cr
+            if lf == NULL:
+                s.column += end - p
+                return
+            s.column += lf - p
+            p = lf
+        c = p[0]
+        p += 1
+        if c == c'\n' and s.after_cr:
+            s.after_cr = False
+        elif c == c'\n' or c == c'\r':
+            s.after_cr = c == c'\r'
+            end_line(s)
+        else:
+            s.after_cr = False
+            s.data_line = s.data_line and c == b"data:"[s.column]
+            s.column += 1
+
+
+cdef void end_line(Scan *s) noexcept nogil:
+    if s.column == 0:
+        if s.has_data:
+            s.frames += 1
+        s.has_data = s.in_event = False
+    else:
+        s.in_event = True
+        if s.data_line and s.column >= 5:
+            s.has_data = True
+    s.column = 0
+    s.data_line = True
+
+
+@cython.final
+cdef class SseTail:
+    """What is remembered of one stream.
+
+    Attributes:
+        frames: data events that were complete.
+        seen: bytes fed.
+    """
+    cdef Scan s
+    cdef char *_tail
+    cdef Py_ssize_t _size
+    cdef Py_ssize_t _room
+    cdef readonly long long seen
+
+    def __cinit__(self):
+        self.s.data_line = True
+
+    def __dealloc__(self):
+        free(self._tail)
+
+    def feed(self, bytes data not None):
+        """Look at the next bytes of the stream."""
+        cdef const char *p = PyBytes_AS_STRING(data)
+        cdef Py_ssize_t n = PyBytes_GET_SIZE(data)
+        self.seen += n
+        scan(&self.s, p, n)
+        self._keep(p, n)
+
+    @property
+    def frames(self):
+        return self.s.frames
+
+    @property
+    def at_boundary(self):
+        """Whether the stream stands between two events."""
+        return self.s.column == 0 and not self.s.in_event
+
+    @property
+    def done(self):
+        """Whether the last line is the data line `[DONE]`; some engines leave out the empty line after it."""
+        cdef bytes tail = PyBytes_FromStringAndSize(self._tail, self._size).rstrip(b"\r\n")
+        cdef bytes line = tail[max(tail.rfind(b"\n"), tail.rfind(b"\r")) + 1:]
+        return line.startswith(b"data:") and line[5:].strip(b" ") == b"[DONE]"
+
+    def tail_frames(self):
+        """The payloads of the data events that stand wholly in the kept tail, oldest first.
+
+        The lines of an event with several data lines are joined with LF. An event whose start has been forgotten is left out.
+        """
+        cdef bytes tail = PyBytes_FromStringAndSize(self._tail, self._size)
+        cdef list events = tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
+        cdef list found = [], lines
+        events.pop()  # not ended yet, or empty
+        if self.seen > self._size and events:
+            events.pop(0)  # its start may be missing
+        for event in events:
+            lines = [line[5:].removeprefix(b" ") for line in (<bytes>event).split(b"\n") if line.startswith(b"data:")]
+            if lines:
+                found.append(b"\n".join(lines))
+        return found
+
+    cdef int _keep(self, const char *p, Py_ssize_t n) except -1:
+        """Append to the tail; room grows as the stream does, to twice TAIL_BYTES, so that moving is rare."""
+        cdef Py_ssize_t room, kept
+        cdef char *grown
+        if n >= c_tail:
+            p += n - c_tail
+            n = c_tail
+            self._size = 0
+        if self._size + n > self._room:
+            if self._room < 2 * c_tail:
+                room = max(2 * self._room, self._size + n, 256)
+                room = min(room, 2 * c_tail)
+                grown = <char *>realloc(self._tail, room)
+                if grown == NULL:
+                    raise MemoryError
+                self._tail = grown
+                self._room = room
+            if self._size + n > self._room:
+                kept = c_tail - n
+                memmove(self._tail, self._tail + self._size - kept, kept)
+                self._size = kept
+        memcpy(self._tail + self._size, p, n)
+        self._size += n
+        return 0
