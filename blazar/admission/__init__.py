@@ -1,0 +1,1 @@
+"""Who may do what: pure decisions over keys. No I/O, no clock of its own, no logging."""

@@ -1,0 +1,1 @@
+"""What the wire looks like in each client's dialect. Pure: bytes and records in, bytes and records out."""

@@ -1,0 +1,30 @@
+"""What the ways of requests stand on: one record of services, made once by `blazar.app`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from blazar.admission.keys import KeyRing
+from blazar.config.schema import Config
+from blazar.models.index import ModelIndex
+from blazar.observe.access import AccessLog
+from blazar.relay.pool import EnginePool
+from blazar.relay.stalls import StallSweep
+from blazar.supervisor import Supervisor
+
+BODY_LIMIT = 50 * 1024 * 1024  # L01
+
+
+@dataclasses.dataclass(slots=True)
+class Gateway:
+    """The running gateway. `config` and `keys` are replaced as a whole when the configuration is read again."""
+
+    config: Config
+    keys: KeyRing
+    models: ModelIndex
+    supervisor: Supervisor[EnginePool]
+    stalls: StallSweep
+    access: AccessLog
+    not_ready: str = "starting"  # why /readyz says 503; "" when the gateway is ready
+    draining: bool = False  # no request is admitted any more
+    body_limit: int = BODY_LIMIT
