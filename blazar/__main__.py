@@ -1,0 +1,7 @@
+"""`python -m blazar`."""
+
+import sys
+
+from blazar.cli.main import main
+
+sys.exit(main())

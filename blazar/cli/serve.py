@@ -1,0 +1,43 @@
+"""`serve`: the gateway in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from blazar.base.errors import UsageError
+from blazar.cli.main import Context
+from blazar.config.load import load_config
+from blazar.config.schema import Config
+from blazar.store.store import Store
+
+
+def serve(context: Context, options: argparse.Namespace) -> int:
+    """Run the gateway until it is told to stop."""
+    from blazar.app import serve as run_gateway  # the server and the loop: not for other commands
+
+    if options.port is not None and not 0 <= options.port <= 65535:
+        raise UsageError(f"--port {options.port} is no port", "use 0..=65535")
+
+    def load() -> Config:
+        overrides = {}
+        if options.host is not None:
+            overrides["BLAZAR_LISTEN_HOST"] = options.host
+        if options.port is not None:
+            overrides["BLAZAR_LISTEN_PORT"] = str(options.port)
+        return load_config(context.dirs.config_file, {**context.env, **overrides})
+
+    load()  # mistakes come before anything else
+    say_what_is_missing(context)
+    return run_gateway(load, context.dirs)
+
+
+def say_what_is_missing(context: Context) -> None:
+    """On a first try there is no engine or no model: say what to type, and serve all the same."""
+    context.dirs.ensure()
+    with Store.open(context.dirs.db) as store:
+        engines, models = store.engines(), store.models()
+    if not engines:
+        print("no engine is installed yet: blazar engine install --kind llamacpp", file=sys.stderr)
+    if not models:
+        print("there are no models yet: blazar pull smollm2-135m-instruct, or blazar import FILE", file=sys.stderr)
