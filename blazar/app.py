@@ -111,9 +111,7 @@ class App:
             config=config,
             keys=KeyRing(config.keys),
             models=ModelIndex(store),
-            supervisor=Supervisor(
-                dirs=dirs, plan=self._launcher.plan, connect=EnginePool, clock=clock, log=logging.getLogger("blazar.engines")
-            ),
+            supervisor=Supervisor(dirs=dirs, plan=self._launcher.plan, connect=EnginePool),
             stalls=StallSweep(stall_limits(config), clock),
             access=AccessLog(dirs.log / "access.jsonl" if config.access_log else None),
         )
@@ -182,7 +180,8 @@ class App:
         loop.add_signal_handler(signal.SIGUSR1, self._on_drain)
 
     def _on_stop(self, number: signal.Signals) -> None:
-        if self._stop.is_set():  # the second one: at once. The watchdog ends the engines.
+        if self._stop.is_set():  # the second one: at once
+            self.gateway.supervisor.kill()
             os._exit(128 + number)
         self._stop.set()
 

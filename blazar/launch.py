@@ -13,7 +13,7 @@ from pathlib import Path
 
 from blazar.base.dirs import Dirs
 from blazar.base.endpoint import Endpoint
-from blazar.base.errors import ApiError, Code
+from blazar.base.errors import ApiError, Code, UsageError
 from blazar.base.records import EngineKind
 from blazar.config.schema import Config
 from blazar.engines.lanes import pick_engine
@@ -44,10 +44,12 @@ class Launcher:
         """The plan for a model.
 
         Raises:
-            ApiError: it has gone, or no installed engine serves it.
-            UsageError: its overrides do not fit the engine (V17).
+            ApiError: it has gone, no installed engine serves it, or its overrides do not fit the engine (V17).
         """
-        return await asyncio.to_thread(self._plan, name, self.config)
+        try:
+            return await asyncio.to_thread(self._plan, name, self.config)
+        except UsageError as error:
+            raise ApiError(Code.MODEL_UNSUPPORTED_ENGINE, error.message, error.remedy) from error
 
     def _plan(self, name: str, config: Config) -> LaunchPlan:
         model = self._store.model(name)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import socket
 from typing import Any
 
@@ -82,7 +83,7 @@ class EdgeServer(Server):
 
     def _init_shared_socket(self) -> None:
         self._ssp = None
-        self._sfd = self._listener.fileno()
+        self._sfd = os.dup(self._listener.fileno())  # the server closes what it is given
         self._shd = SocketHolder(self._sfd, False, BACKLOG)
 
 

@@ -105,6 +105,10 @@ class ApiError(BlazarError):
         self.code = code
         self.retry_after_s = retry_after_s
 
+    def again(self) -> ApiError:
+        """The same error for another who waited: one exception object must not be raised in two places."""
+        return ApiError(self.code, self.message, self.remedy, retry_after_s=self.retry_after_s)
+
 
 class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong with the configuration: where, and what would be accepted (V22)."""

@@ -56,7 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class EngineRow(msgspec.Struct, frozen=True, kw_only=True):
     """An installed engine. At most one row of a kind is active."""
 
-    tag: str  # unique; also the directory's name below <data>/engines
+    tag: str  # unique
     kind: EngineKind
     source: EngineSource
     binary: str  # absolute path of the executable
