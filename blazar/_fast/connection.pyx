@@ -118,7 +118,7 @@ cdef class EngineConnection:
             ConnectionError: the connection broke.
         """
         self._pump = pump
-        if self._end_waiter is None:
+        if self._end_waiter is None or self._end_waiter.cancelled():  # whoever waited may have been cancelled meanwhile
             self._end_waiter = self._loop.create_future()
             if self._error is not None:
                 self._end_waiter.set_exception(self._error)

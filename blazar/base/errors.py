@@ -14,7 +14,7 @@ terminal. An error that a command can meet also says which exit status it means.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, unique
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +27,7 @@ class CodeFacts(NamedTuple):
     remedy: str
 
 
+@unique
 class Code(Enum):
     """Stable error codes (SPEC §2): never renamed, never given another status."""
 
@@ -57,7 +58,7 @@ class Code(Enum):
     CONFLICT = CodeFacts(409, "resolve the conflict that the message names, then retry")
     CLIENT_CLOSED = CodeFacts(499, "nothing to do: the client left before the answer was complete")
     NOT_IMPLEMENTED = CodeFacts(501, "use a route or an engine that can do this")
-    UNAVAILABLE = CodeFacts(503, "retry after the time given in retry-after")
+    UNAVAILABLE = CodeFacts(503, "retry in a moment: /readyz tells when")
     INTERNAL = CodeFacts(500, "report it with the trace id of the response")
 
     @property

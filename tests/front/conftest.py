@@ -71,6 +71,8 @@ class Running:
                 Shelf(store, self.dirs).import_file(file, name, copy=True, progress=silent)
 
     def serve(self) -> None:
+        if self.process is not None:
+            self.wait()
         with self.stderr_path.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "blazar", "serve", "--port", "0", *self.arguments],
@@ -129,6 +131,11 @@ class Running:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit status of a gateway that has been told to end, or killed."""
+        assert self.process is not None
         status = self.process.wait(PATIENCE_S + 10)
         assert self.process.stdout is not None
         self.process.stdout.close()

@@ -10,6 +10,7 @@ What it is told comes from two places:
     ["base64", TEXT]      these bytes
     ["cut", N]            from here on, sends go out in pieces of N bytes, each in a write of its own
     ["chunk", TEXT]       one HTTP chunk of UTF-8 text
+    ["repeat", N, STEP…]  the step, that often
     ["until", NAME]       wait until the file NAME.go is in $SCRIPTED_DIR
     ["stderr", TEXT]      print that
     ["reset"]             close with a reset
@@ -213,7 +214,9 @@ class Exchange:
     async def perform(self, script):
         goes_on = True
         for step, *rest in script:
-            if step == "raw":
+            if step == "repeat":
+                await self.perform([rest[1:]] * rest[0])
+            elif step == "raw":
                 await self.raw(rest[0].encode("latin-1"))
             elif step == "base64":
                 await self.raw(base64.b64decode(rest[0]))
