@@ -1,4 +1,7 @@
-"""The numbers of the contract's rules and of the reported faults, each with a word on what it is about. A number keeps its meaning for good."""
+"""The numbers of the contract's rules and of the reported faults, each with a word on what it is about.
+
+A number keeps its meaning for good.
+"""
 
 from __future__ import annotations
 

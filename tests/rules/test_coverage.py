@@ -1,4 +1,4 @@
-"""Every rule and every reported fault has a test that carries its number, or stands in the list of those not built yet; never both."""
+"""Every rule and every reported fault has a test that carries its number, or is listed as not built yet."""
 
 from __future__ import annotations
 
@@ -20,14 +20,23 @@ def marks(source: str) -> Iterator[tuple[str, str]]:
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(
-                func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="pytest"), attr="mark"), attr="rule" | "case" as marker), args=args
+                func=ast.Attribute(
+                    value=ast.Attribute(value=ast.Name(id="pytest"), attr="mark"), attr="rule" | "case" as marker
+                ),
+                args=args,
             ):
-                yield from ((marker, arg.value) for arg in args if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
+                yield from (
+                    (marker, arg.value) for arg in args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+                )
 
 
 def carried() -> dict[tuple[str, str], str]:
     """What the suite's tests carry, and a file that does."""
-    return {mark: str(path.relative_to(TESTS)) for path in sorted(TESTS.rglob("test_*.py")) for mark in marks(path.read_text())}
+    return {
+        mark: str(path.relative_to(TESTS))
+        for path in sorted(TESTS.rglob("test_*.py"))
+        for mark in marks(path.read_text())
+    }
 
 
 def not_yet() -> list[str]:
@@ -53,7 +62,9 @@ def test_list_of_the_not_built_names_known_numbers_once() -> None:
 
 
 def test_tests_carry_known_numbers_only() -> None:
-    unknown = {f"{marker} {number} in {path}" for (marker, number), path in carried().items() if number not in KNOWN[marker]}
+    unknown = {
+        f"{marker} {number} in {path}" for (marker, number), path in carried().items() if number not in KNOWN[marker]
+    }
     assert not unknown
 
 
