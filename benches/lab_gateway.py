@@ -1,7 +1,7 @@
 """Starts the gateway for the measuring lab: a real `blazar serve`, with a key, trace ids, logs and supervision on.
 
-The lab's engine (`$LAB_ENGINE`) is installed like any local engine and runs as a supervised child. Prints the lab's first line, then
-becomes a quiet parent: SIGTERM goes on to the gateway.
+The lab's engine (`$LAB_ENGINE`) is installed like any local engine and runs as a supervised child. Prints the lab's
+first line, then becomes a quiet parent: SIGTERM goes on to the gateway.
 
     LAB/compare --gateway 'python benches/lab_gateway.py'
 """
@@ -40,8 +40,9 @@ def main() -> int:
         root = Path(folder)
         key = secrets.token_hex(16)
         config = root / "config.toml"
+        slots = os.environ.get("LAB_SLOTS", "512")
         config.write_text(
-            f'port = 0\n[[keys]]\nname = "lab"\nkey = "{key}"\n[model_overrides.{MODEL}]\nslots = {os.environ.get("LAB_SLOTS", "512")}\n'
+            f'port = 0\n[[keys]]\nname = "lab"\nkey = "{key}"\n[model_overrides.{MODEL}]\nslots = {slots}\n'
         )
         environment = {**os.environ, "BLAZAR_CONFIG": str(config), "BLAZAR_DATA_DIR": str(root / "data")}
         blazar = [sys.executable, "-m", "blazar"]

@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import uvloop
 
@@ -95,7 +94,9 @@ def claim(dirs: Dirs) -> Iterator[None]:
 
 def set_up_logging(level: str) -> None:
     """Everything to stderr; stdout carries the one line that says where we listen."""
-    logging.basicConfig(stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+    logging.basicConfig(
+        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+    )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line for every health probe otherwise
 
 
@@ -126,7 +127,9 @@ class App:
         self._handle_signals()
         await gateway.supervisor.start()
         await gateway.models.refresh()
-        background = [asyncio.create_task(job) for job in (gateway.models.run(), gateway.stalls.run(), gateway.access.run())]
+        background = [
+            asyncio.create_task(job) for job in (gateway.models.run(), gateway.stalls.run(), gateway.access.run())
+        ]
         server = asyncio.create_task(self._server.serve())
         try:
             await wait_until_answering(self._listener)
@@ -141,7 +144,7 @@ class App:
             await self._drain()
             return 0
         finally:
-            self._server.stop()
+            self._server.stop()  # type: ignore[no-untyped-call]
             await gateway.supervisor.stop()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(server, LAST_WORDS_S)
@@ -155,7 +158,8 @@ class App:
         print(f"listening on http://{shown}:{port}", flush=True)
         if self.gateway.keys.open and not is_loopback(self.gateway.config.host):
             log.warning(
-                "the gateway is OPEN to everyone who can reach %s: add a [[keys]] entry to config.toml", self.gateway.config.host
+                "the gateway is OPEN to everyone who can reach %s: add a [[keys]] entry to config.toml",
+                self.gateway.config.host,
             )
 
     async def _drain(self) -> None:
@@ -204,7 +208,11 @@ class App:
         self._edge.host_guard = HostGuard(old.host, config.allowed_hosts)
         self._edge.cors = Cors(config.cors_origins)
         logging.getLogger().setLevel(config.log_level.upper())
-        fixed = [name for name in ("host", "port", "max_streams", "access_log") if getattr(old, name) != getattr(config, name)]
+        fixed = [
+            name
+            for name in ("host", "port", "max_streams", "access_log")
+            if getattr(old, name) != getattr(config, name)
+        ]
         log.info("configuration reloaded%s", f"; only a restart changes {', '.join(fixed)}" if fixed else "")
 
 

@@ -1,6 +1,7 @@
 """From a model's name to what starts its engine: rows from the store, a compiled profile, an address, a secret.
 
-Part of the composition root: it is the one place that knows the store, the engines' command lines and the supervisor's plan at once.
+Part of the composition root: it is the one place that knows the store, the engines' command lines and the supervisor's
+plan at once.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class Launcher:
         )
 
     def _endpoint(self, transport: str) -> Endpoint:
-        """A fresh address that nobody else knows the secret of. A unix socket whose path would be too long becomes TCP."""
+        """A fresh address that nobody else knows the secret of. A unix socket whose path would be too long becomes
+        TCP.
+        """
         secret = secrets.token_urlsafe(32)
         path = str(self._dirs.run / f"{secrets.token_hex(6)}.sock")
         if transport == "unix" and len(path.encode()) <= UNIX_PATH_BYTES:

@@ -1,12 +1,13 @@
 """One connection to an engine: the asyncio protocol that feeds a ResponseParser and hands the body on as it arrives.
 
-The connection carries one exchange at a time: `begin`, then the head, then the body. Body bytes go to the pump that is attached;
-before one is attached, or while it is full, they are held, and above HOLD_BYTES the connection stops reading, so that an engine
-which is faster than its client waits in its own `send`. Nothing here decides anything: retries, time-outs and what an early end
-means are the caller's.
+The connection carries one exchange at a time: `begin`, then the head, then the body. Body bytes go to the pump that is
+attached; before one is attached, or while it is full, they are held, and above HOLD_BYTES the connection stops reading,
+so that an engine which is faster than its client waits in its own `send`. Nothing here decides anything: retries,
+time-outs and what an early end means are the caller's.
 
-On uvloop it reads as a buffered protocol, through one buffer of READ_BYTES that all connections share: a read is parsed before
-the next one starts, and what it held is copied out, so that a flood costs no allocation and no read is larger than that.
+On uvloop it reads as a buffered protocol, through one buffer of READ_BYTES that all connections share: a read is parsed
+before the next one starts, and what it held is copied out, so that a flood costs no allocation and no read is larger
+than that.
 """
 
 cimport cython
@@ -107,8 +108,8 @@ cdef class EngineConnection:
         return held[0] if len(held) == 1 else b"".join(held)
 
     def attach(self, pump):
-        """From now on every part of the body goes to `pump.push(bytes)`, which answers whether it may have more at once; with None
-        it is held, as before.
+        """From now on every part of the body goes to `pump.push(bytes)`, which answers whether it may have more at
+        once; with None it is held, as before.
 
         Returns:
             A future that ends with the body: None when it is complete.
@@ -140,7 +141,7 @@ cdef class EngineConnection:
 
     def end(self):
         """The exchange is over. Returns whether the connection can carry another one; where it cannot, it is closed."""
-        cdef bint clean = self.open and self._busy and self._parser.f.state == State.COMPLETE and self._parser.keep_alive
+        cdef bint clean = self.open and self.complete and self._parser.keep_alive
         self._busy = False
         self._pump = self._head_waiter = self._end_waiter = None
         self._held = []

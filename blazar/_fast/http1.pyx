@@ -1,11 +1,11 @@
 """The client side of HTTP/1.1, as much of it as engines speak: a sans-IO response parser.
 
-`ResponseParser` owns the framing of one response after another on one connection: status line, headers, 1xx, Content-Length,
-chunked, close-delimited. It never waits, writes or looks into a body; `connection.pyx` feeds it.
+`ResponseParser` owns the framing of one response after another on one connection: status line, headers, 1xx,
+Content-Length, chunked, close-delimited. It never waits, writes or looks into a body; `connection.pyx` feeds it.
 
-Framing follows RFC 9112. Where engines are known to be loose (a bare LF at the end of a header line, blanks after a chunk
-size) the parser is too; where looseness could make two readers disagree on a length (two lengths, an overflowing chunk size) it
-refuses.
+Framing follows RFC 9112. Where engines are known to be loose (a bare LF at the end of a header line, blanks after a
+chunk size) the parser is too; where looseness could make two readers disagree on a length (two lengths, an overflowing
+chunk size) it refuses.
 """
 
 cimport cython
@@ -38,7 +38,9 @@ cdef int hex_digit(char c) noexcept nogil:
 
 
 cdef Py_ssize_t decode(Framing *f, const char *src, Py_ssize_t n, char *dst, Py_ssize_t *used) noexcept nogil:
-    """Copy the body bytes of src to dst, which has room for n; return how many, and in used how much of src was read."""
+    """Copy the body bytes of src to dst, which has room for n; return how many, and in used how much of src was
+    read.
+    """
     cdef Py_ssize_t i = 0, out = 0, take
     cdef int digit
     cdef char c
@@ -240,7 +242,7 @@ cdef class ResponseParser:
 
     cdef int _choose_framing(self, bint chunked, object length) except -1:
         """RFC 9112, 6.3: no body, chunked, a length, or until the connection closes, in this order."""
-        if self._bodiless or self.status == 204 or self.status == 304 or (not chunked and length == 0):
+        if self._bodiless or self.status in (204, 304) or (not chunked and length == 0):
             self.f.state = State.COMPLETE
         elif chunked:
             self.f.state = State.SIZE

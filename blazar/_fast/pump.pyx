@@ -1,8 +1,9 @@
-"""The last step of a relayed stream: what an engine sent goes into an ASGI `send`, from within the engine's read callback.
+"""The last step of a relayed stream: what an engine sent goes into an ASGI `send`, from within the engine's read
+callback.
 
-A send that is done at once, which it is while the client keeps up, costs no task and no turn of the loop: its awaitable is
-stepped here, once. One that is not done is handed to `stalled`, whose owner waits for it; until then `push` answers False and the
-connection stops reading. That is the whole of the backpressure.
+A send that is done at once, which it is while the client keeps up, costs no task and no turn of the loop: its awaitable
+is stepped here, once. One that is not done is handed to `stalled`, whose owner waits for it; until then `push` answers
+False and the connection stops reading. That is the whole of the backpressure.
 """
 
 cimport cython
@@ -22,7 +23,8 @@ cdef class Pump:
     Args:
         send: the ASGI send of the response, whose start has been sent.
         tail: told of every part by `tail.feed(bytes)`, or None.
-        stalled: called with (awaitable, step) when a send has to wait; the awaitable has been stepped once and gave step.
+        stalled: called with (awaitable, step) when a send has to wait; the awaitable has been stepped once and gave
+        step.
 
     Attributes:
         sent: bytes pushed so far.

@@ -1,8 +1,8 @@
 """Finds where the values of a JSON object's top-level fields stand, without decoding any of them.
 
-For bodies that are too large to decode on the loop: the scan needs no interpreter lock, and its result is a handful of offsets.
-It checks the structure (brackets, strings, separators, RFC 8259), not the spelling of numbers and words in nested values: a value that
-is used is decoded by whoever uses it.
+For bodies that are too large to decode on the loop: the scan needs no interpreter lock, and its result is a handful of
+offsets. It checks the structure (brackets, strings, separators, RFC 8259), not the spelling of numbers and words in
+nested values: a value that is used is decoded by whoever uses it.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -79,7 +79,7 @@ cdef bint string(Scanner *s, bint *escaped) noexcept nogil:
             s.at = quote - s.p + 1
             return True
         escaped[0] = True
-        s.at = slash - s.p + 2  # the byte after a backslash belongs to the string, whatever it is; a quote follows at the latest
+        s.at = slash - s.p + 2  # past the byte that the backslash escapes, whatever it is
 
 
 cdef bint scalar(Scanner *s) noexcept nogil:
@@ -223,7 +223,8 @@ def top_level_spans(body):
         body: a JSON object in UTF-8, any bytes-like object; it may not be changed meanwhile.
 
     Returns:
-        (name, start, end) for each field in order, repeated names included; `body[start:end]` is the value as it stands.
+        (name, start, end) for each field in order, repeated names included; `body[start:end]` is the value as it
+        stands.
 
     Raises:
         ValueError: it is not an object, or its structure is broken; the message says where.

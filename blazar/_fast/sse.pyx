@@ -1,8 +1,8 @@
 """Looks at a stream of server-sent events as it passes, and remembers just enough of it.
 
-Nothing is rebuilt: the relay hands on what it got. What is known afterwards: whether the stream stands between two events (a ping or
-an error may only go there), how many data events it had, whether the last one was `[DONE]`, and the last TAIL_BYTES of it, from
-which usage is read. The result does not depend on how the stream was cut.
+Nothing is rebuilt: the relay hands on what it got. What is known afterwards: whether the stream stands between two
+events (a ping or an error may only go there), how many data events it had, whether the last one was `[DONE]`, and the
+last TAIL_BYTES of it, from which usage is read. The result does not depend on how the stream was cut.
 
 A line ends with LF, CRLF or CR; an empty line ends an event (WHATWG HTML, 9.2.6).
 """
@@ -115,7 +115,8 @@ cdef class SseTail:
     def tail_frames(self):
         """The payloads of the data events that stand wholly in the kept tail, oldest first.
 
-        The lines of an event with several data lines are joined with LF. An event whose start has been forgotten is left out.
+        The lines of an event with several data lines are joined with LF. An event whose start has been forgotten is
+        left out.
         """
         cdef bytes tail = PyBytes_FromStringAndSize(self._tail, self._size)
         cdef list events = tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")

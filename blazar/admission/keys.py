@@ -1,7 +1,7 @@
 """The key ring: from a presented secret to the key that it belongs to.
 
-Secrets are looked up by their SHA-256, so that the cost of a look-up neither grows with the number of keys nor tells, by its time,
-how much of a guess was right. The ring never keeps a secret in the clear.
+Secrets are looked up by their SHA-256, so that the cost of a look-up neither grows with the number of keys nor tells,
+by its time, how much of a guess was right. The ring never keeps a secret in the clear.
 """
 
 from __future__ import annotations

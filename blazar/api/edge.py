@@ -1,6 +1,7 @@
 """The ASGI application: opens a request, dispatches it, renders its failure, logs its end.
 
-Order of refusal: host, preflight, secret (R06: unknown routes too), route, drain. Everything after that is the way's own.
+Order of refusal: host, preflight, secret (R06: unknown routes too), route, drain. Everything after that is the way's
+own.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from blazar.base.errors import ApiError, Code
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 ALLOWED_HEADERS = (
-    "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-blazar-cache, x-blazar-cache-threshold, "
-    "x-blazar-cache-ttl, x-blazar-deadline-ms, x-blazar-enforce, x-blazar-model, x-blazar-num-ctx, x-blazar-priority, "
-    "x-blazar-session, x-blazar-spec"
+    "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-blazar-cache, "
+    "x-blazar-cache-threshold, x-blazar-cache-ttl, x-blazar-deadline-ms, x-blazar-enforce, x-blazar-model, "
+    "x-blazar-num-ctx, x-blazar-priority, x-blazar-session, x-blazar-spec"
 )
 EXPOSED_HEADERS = b"x-blazar-trace-id, retry-after"
 PREFLIGHT_AGE_S = 600
@@ -29,7 +29,8 @@ def is_loopback(host: str) -> bool:
 
 
 class HostGuard:
-    """On a loopback bind, refuses every Host header but our own: a web page whose name has been rebound to this machine sends its own.
+    """On a loopback bind, refuses every Host header but our own: a web page whose name has been rebound to this machine
+    sends its own.
 
     Args:
         bound: the host that the gateway is bound to.

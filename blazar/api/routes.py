@@ -1,4 +1,6 @@
-"""The one table of routes: what the edge dispatches on, `allow` headers and the hint at the nearest route are made from it."""
+"""The one table of routes: what the edge dispatches on, `allow` headers and the hint at the nearest route are made from
+it.
+"""
 
 from __future__ import annotations
 
@@ -82,4 +84,6 @@ class RouteTable:
             return ApiError(Code.METHOD_NOT_ALLOWED, f"{path} does not take {method}", f"use {allowed}")
         shown = path if len(path) <= 200 else f"{path[:200]}…"
         near = difflib.get_close_matches(shown, self.patterns, n=1, cutoff=0.0)
-        return ApiError(Code.NOT_FOUND, f"there is no route {method} {shown}", f"the nearest one is {near[0]}" if near else "")
+        return ApiError(
+            Code.NOT_FOUND, f"there is no route {method} {shown}", f"the nearest one is {near[0]}" if near else ""
+        )

@@ -1,7 +1,7 @@
 """granian, embedded: the HTTP server on our own loop and on a socket of our own.
 
-The socket is bound here and handed over, because granian binds with SO_REUSEPORT, which lets two gateways share a port without an
-error (B23), and because port 0 has to be asked of the socket.
+The socket is bound here and handed over, because granian binds with SO_REUSEPORT, which lets two gateways share a port
+without an error (B23), and because port 0 has to be asked of the socket.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from granian.server.embed import Server
 from blazar.base.errors import CommandError, PortInUseError
 
 BACKLOG = 4096
+Holder: Any = SocketHolder  # its stub leaves out the constructor: (descriptor, whether it is a unix socket, backlog)
 SPARE_CONNECTIONS = 1024  # beyond the streams: clients that keep a connection open without a request
 CLIENT_BUFFER_BYTES = 65536  # what the server reads ahead and writes behind for one HTTP/1.1 connection
 SELF_CHECK_S = 10.0
@@ -37,20 +38,25 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise CommandError(f"cannot listen on {host}: {error.strerror}", "set host to an address of this machine") from None
+        raise CommandError(
+            f"cannot listen on {host}: {error.strerror}", "set host to an address of this machine"
+        ) from None
     family, _, _, _, address = found[0]
     try:
         listener = socket.create_server(address, family=family, backlog=BACKLOG)
-        # Accepted sockets inherit it; the server does not set it on a listener that it has not made, and without it a frame
-        # waits for the client's delayed acknowledgement: 40 ms.
+        # Accepted sockets inherit it; the server does not set it on a listener that it has not made, and without it a
+        # frame waits for the client's delayed acknowledgement: 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PortInUseError(
-                f"port {port} on {host} is in use", f"stop what uses it, or choose another: blazar serve --port {port + 1}"
+                f"port {port} on {host} is in use",
+                f"stop what uses it, or choose another: blazar serve --port {port + 1}",
             ) from None
-        raise CommandError(f"cannot listen on {host} port {port}: {error.strerror}", "choose another host or port") from None
+        raise CommandError(
+            f"cannot listen on {host} port {port}: {error.strerror}", "choose another host or port"
+        ) from None
 
 
 class EdgeServer(Server):
@@ -82,9 +88,9 @@ class EdgeServer(Server):
         log.setLevel(logging.ERROR)
 
     def _init_shared_socket(self) -> None:
-        self._ssp = None
-        self._sfd = os.dup(self._listener.fileno())  # the server closes what it is given
-        self._shd = SocketHolder(self._sfd, False, BACKLOG)
+        self._ssp: Any = None
+        self._sfd: Any = os.dup(self._listener.fileno())  # the server closes what it is given
+        self._shd: Any = Holder(self._sfd, False, BACKLOG)
 
 
 async def wait_until_answering(listener: socket.socket) -> None:

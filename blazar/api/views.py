@@ -122,7 +122,7 @@ async def evict(gateway: Gateway, call: Call, client: Client) -> None:
     try:
         ask = _decode_evict(await client.read_body(call.content_length, gateway.body_limit))
     except msgspec.DecodeError as error:
-        raise ApiError(Code.BAD_REQUEST, f"the body has to be {{\"model\": NAME}}: {error}") from error
+        raise ApiError(Code.BAD_REQUEST, f'the body has to be {{"model": NAME}}: {error}') from error
     model = await gateway.models.resolve(ask.model)
     call.model = model.name
     await respond_json(client, {"evicted": await gateway.supervisor.evict(model.name, drain_s=EVICT_DRAIN_S)})

@@ -8,7 +8,8 @@ import msgspec
 class Endpoint(msgspec.Struct, frozen=True):
     """An engine's address and the secret that it asks for.
 
-    `unix_path` is empty for TCP; `host` and `port` are empty and 0 for a unix socket. The secret never appears in a repr.
+    `unix_path` is empty for TCP; `host` and `port` are empty and 0 for a unix socket. The secret never appears in a
+    repr.
     """
 
     host: str

@@ -1,8 +1,8 @@
 """The one tree of errors that people and clients see.
 
-Every error names its stable code; the code fixes the HTTP status and the remedy that `GET /api/errors` lists. An error is
-raised where its cause is known and rendered once, at the edge: by `blazar.api.errors` for HTTP, by `blazar.cli` for the
-terminal. An error that a command can meet also says which exit status it means.
+Every error names its stable code; the code fixes the HTTP status and the remedy that `GET /api/errors` lists. An error
+is raised where its cause is known and rendered once, at the edge: by `blazar.api.errors` for HTTP, by `blazar.cli` for
+the terminal. An error that a command can meet also says which exit status it means.
 
     BlazarError
     ├── ApiError          a request's refusal or failure, by code
@@ -31,8 +31,12 @@ class CodeFacts(NamedTuple):
 class Code(Enum):
     """Stable error codes (SPEC §2): never renamed, never given another status."""
 
-    MODEL_NOT_FOUND = CodeFacts(404, "list the models with `blazar list`, add one with `blazar pull` or `blazar import`")
-    MODEL_UNSUPPORTED_ENGINE = CodeFacts(400, "install an engine that serves this kind of model: `blazar engine install`")
+    MODEL_NOT_FOUND = CodeFacts(
+        404, "list the models with `blazar list`, add one with `blazar pull` or `blazar import`"
+    )
+    MODEL_UNSUPPORTED_ENGINE = CodeFacts(
+        400, "install an engine that serves this kind of model: `blazar engine install`"
+    )
     MODEL_LOAD_TIMEOUT = CodeFacts(503, "look at the engine's log, or raise model_load_timeout_secs in config.toml")
     ENGINE_CIRCUIT_OPEN = CodeFacts(503, "wait for the time given, or run `blazar ps --reset`")
     ALL_SLOTS_BUSY = CodeFacts(503, "retry after the time given in retry-after")

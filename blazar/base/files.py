@@ -62,7 +62,8 @@ def sha256_file(path: Path, progress: Callable[[int], None] | None = None) -> st
 def remove_tree(root: Path, path: Path) -> None:
     """Delete a file or a directory with all that is in it, if it lies below root for real.
 
-    A symlink is removed, never followed: neither as path itself, nor within it, nor as one of the directories between root and path.
+    A symlink is removed, never followed: neither as path itself, nor within it, nor as one of the directories between
+    root and path.
 
     Raises:
         CommandError: path is not below root, or a symlink stands between them.

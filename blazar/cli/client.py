@@ -80,13 +80,15 @@ class GatewayClient:
 
     def _unreachable(self, error: httpx.TransportError) -> CommandError:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            return CommandError(f"no gateway answers at {self.base}", "start one: blazar serve (or name it with --host)")
+            return CommandError(
+                f"no gateway answers at {self.base}", "start one: blazar serve (or name it with --host)"
+            )
         return CommandError(f"the gateway at {self.base} broke off: {error or type(error).__name__}", "look at its log")
 
 
 def find_gateway(context: Context, options: argparse.Namespace) -> GatewayClient:
-    """The gateway that is meant: `--host`, `BLAZAR_HOST`, else the configured address; with the secret of `BLAZAR_KEY`, else of the
-    first admin key whose secret the configuration holds.
+    """The gateway that is meant: `--host`, `BLAZAR_HOST`, else the configured address; with the secret of `BLAZAR_KEY`,
+    else of the first admin key whose secret the configuration holds.
     """
     address = options.host or context.env.get("BLAZAR_HOST", "")
     secret = context.env.get("BLAZAR_KEY", "")

@@ -1,4 +1,5 @@
-"""The `blazar` command: arguments, dispatch, and the one place where an error becomes a line on stderr and an exit status.
+"""The `blazar` command: arguments, dispatch, and the one place where an error becomes a line on stderr and an exit
+status.
 
 Exit statuses: 0 done, 1 failed, 2 usage or configuration, 3 port in use, 130 interrupted.
 """
@@ -55,8 +56,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add(commands: Commands, name: str, run: str, about: str, example: str = "") -> argparse.ArgumentParser:
     epilog = f"example:\n  {example}" if example else None
-    command = commands.add_parser(
-        name, help=about, description=about, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about,
+        description=about,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     command.set_defaults(run=run)
     return command
@@ -72,7 +78,8 @@ def _add_json(command: argparse.ArgumentParser) -> None:
 
 def _add_gateway_commands(commands: Commands) -> None:
     quick = _add(
-        commands, "quickstart", "quickstart:quickstart", "install what is missing, start the gateway, get a first answer",
+        commands, "quickstart", "quickstart:quickstart",
+        "install what is missing, start the gateway, get a first answer",
         'blazar quickstart "Name three rivers."',
     )  # fmt: skip
     quick.add_argument("prompt", nargs="?", default="What is the capital of France?", help="the first question")
@@ -89,7 +96,9 @@ def _add_gateway_commands(commands: Commands) -> None:
     )  # fmt: skip
     run.add_argument("model", help="the model's name")
     run.add_argument("prompt", nargs="*", help="the question; without one, it is read from the pipe or asked for")
-    run.add_argument("--system", metavar="TEXT", default="You are a helpful assistant.", help="what the model is told first")
+    run.add_argument(
+        "--system", metavar="TEXT", default="You are a helpful assistant.", help="what the model is told first"
+    )
     run.add_argument("--max-tokens", type=int, metavar="N", help="longest answer")
     _add_client_options(run)
 
@@ -105,10 +114,14 @@ def _add_model_commands(commands: Commands) -> None:
     pull = _add(commands, "pull", "models:pull", "fetch a model of the catalogue", "blazar pull smollm2-135m-instruct")
     pull.add_argument("model", help="its name in the catalogue")
     pull.add_argument("--name", help="its name here")
-    import_ = _add(commands, "import", "models:import_file", "serve a GGUF file of yours", "blazar import model.gguf --name mine")
+    import_ = _add(
+        commands, "import", "models:import_file", "serve a GGUF file of yours", "blazar import model.gguf --name mine"
+    )
     import_.add_argument("file", type=Path, help="the file; it stays where it is")
     import_.add_argument("--name", help="the model's name; by default the file's")
-    import_.add_argument("--copy", action="store_true", help="copy the file instead of sharing its content by a hard link")
+    import_.add_argument(
+        "--copy", action="store_true", help="copy the file instead of sharing its content by a hard link"
+    )
     _add_json(_add(commands, "list", "models:list_models", "the models"))
     show = _add(commands, "show", "models:show", "what is known of a model, and how it is started")
     show.add_argument("model", help="the model's name")
@@ -126,11 +139,18 @@ def _add_engine_commands(commands: Commands) -> None:
     )  # fmt: skip
     install.add_argument("--kind", default="llamacpp", help="kind of engine (default llamacpp)")
     install.add_argument(
-        "--from", dest="origin", default="pypi", metavar="pypi|PATH", help="where from: the package registry (default), or a local build"
+        "--from",
+        dest="origin",
+        default="pypi",
+        metavar="pypi|PATH",
+        help="where from: the package registry (default), or a local build",
     )
     install.add_argument("--tag", help="its name here")
     _add_json(_add(parts, "list", "engine:list_engines", "the installed engines"))
-    for name, run, about in (("use", "engine:use", "make an engine the active one of its kind"), ("rm", "engine:remove", "remove an engine")):
+    for name, run, about in (
+        ("use", "engine:use", "make an engine the active one of its kind"),
+        ("rm", "engine:remove", "remove an engine"),
+    ):
         _add(parts, name, run, about).add_argument("tag", help="the engine's tag")
 
 
@@ -143,7 +163,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     module, _, function = options.run.partition(":")
     try:
-        status: int = getattr(importlib.import_module(f"blazar.cli.{module}"), function)(Context(options.config), options)
+        status: int = getattr(importlib.import_module(f"blazar.cli.{module}"), function)(
+            Context(options.config), options
+        )
         sys.stdout.flush()
         return status
     except ConfigError as error:

@@ -56,7 +56,10 @@ def list_models(context: Context, options: argparse.Namespace) -> int:
     else:
         print_table(
             ("NAME", "ARCHITECTURE", "QUANT", "SIZE", "CONTEXT"),
-            [(row.name, row.architecture, row.quant, human_bytes(row.size_bytes), row.ctx_train or "?") for row in rows],
+            [
+                (row.name, row.architecture, row.quant, human_bytes(row.size_bytes), row.ctx_train or "?")
+                for row in rows
+            ],
         )
     return 0
 

@@ -36,7 +36,7 @@ def quickstart(context: Context, options: argparse.Namespace) -> int:
         print(
             f"\nThe gateway serves any OpenAI client at {url}/v1. Next, in another terminal:\n"
             f"  blazar run {model}\n"
-            f"  curl {url}/v1/chat/completions -d '{{\"model\": \"{model}\", \"messages\": "
+            f'  curl {url}/v1/chat/completions -d \'{{"model": "{model}", "messages": '
             f'[{{"role": "user", "content": "Hello"}}]}}\'\n'
             "Ctrl-C stops it; blazar serve starts it again.",
             flush=True,
@@ -61,7 +61,9 @@ def prepare(context: Context) -> str:
 
 @contextlib.contextmanager
 def running_gateway(context: Context, port: int | None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A gateway in a process of its own, stopped in order afterwards. It shares our terminal, so that Ctrl-C reaches both."""
+    """A gateway in a process of its own, stopped in order afterwards. It shares our terminal, so that Ctrl-C reaches
+    both.
+    """
     argv = [sys.executable, "-m", "blazar", "--config", str(context.dirs.config_file), "serve"]
     if port is not None:
         argv += ["--port", str(port)]
@@ -71,7 +73,9 @@ def running_gateway(context: Context, port: int | None) -> Iterator[tuple[str, s
         assert gateway.stdout is not None
         words = gateway.stdout.readline().split()
         if not words:
-            raise CommandError(f"the gateway did not start (exit status {gateway.wait()})", "look at the messages above")
+            raise CommandError(
+                f"the gateway did not start (exit status {gateway.wait()})", "look at the messages above"
+            )
         yield words[-1], gateway
     except KeyboardInterrupt:
         gateway.wait(STOP_S)

@@ -32,7 +32,9 @@ def run(context: Context, options: argparse.Namespace) -> int:
 
 
 def say(client: GatewayClient, model: str, messages: Messages, max_tokens: int | None) -> str:
-    """Print an answer as it comes; returns what was said. Thinking is dimmed on a terminal, and left out elsewhere (B13)."""
+    """Print an answer as it comes; returns what was said. Thinking is dimmed on a terminal, and left out elsewhere
+    (B13).
+    """
     terminal = sys.stdout.isatty()
     said: list[str] = []
     dimmed = False

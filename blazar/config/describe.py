@@ -1,6 +1,6 @@
 """What the table of keys says, as text: `docs/config.md` is its output, and a test holds the two together.
 
-    python -m blazar.config.describe > docs/config.md
+python -m blazar.config.describe > docs/config.md
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from blazar.config.schema import Config, KeyConfig, ModelOverride
 
 HEAD = """# Configuration
 
-`config.toml` is read from `$BLAZAR_CONFIG`, else from `$XDG_CONFIG_HOME/blazar/`, else from `~/.config/blazar/`. Every top-level key can
-be set by the environment variable named beside it, which wins over the file: lists as words with commas between, tables as JSON. A
-`SIGHUP` reads the file again: **live** keys count at once (those of a model from its next start), the others from the next start. A file
-with a mistake changes nothing; all its mistakes are reported together. This page is made from the table in `blazar/config/schema.py`.
+`config.toml` is read from `$BLAZAR_CONFIG`, else from `$XDG_CONFIG_HOME/blazar/`, else from `~/.config/blazar/`.
+Every top-level key can be set by the environment variable named beside it, which wins over the file: lists as words
+with commas between, tables as JSON. A `SIGHUP` reads the file again: **live** keys count at once (those of a model from
+its next start), the others from the next start. A file with a mistake changes nothing; all its mistakes are reported
+together. This page is made from the table in `blazar/config/schema.py`.
 """
 
 

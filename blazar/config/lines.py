@@ -1,7 +1,7 @@
 """Finds the line on which a TOML key stands, for error messages: the parser of the standard library does not tell.
 
-A light scan of a file that has been parsed already: it follows table headers and keys, and passes over strings and comments. A key that
-it cannot place is reported on line 0, never on a wrong one.
+A light scan of a file that has been parsed already: it follows table headers and keys, and passes over strings and
+comments. A key that it cannot place is reported on line 0, never on a wrong one.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 
 HEADER = re.compile(r"^\s*(\[\[?)\s*(?P<name>[^\]]+?)\s*\]\]?\s*(#.*)?$")
-KEY = re.compile(r"""^\s*(?P<key>(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*'))*)\s*=""")
+KEY = re.compile(
+    r"""^\s*(?P<key>(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*'))*)\s*="""
+)
 PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*'""")
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """The first line of every key and table, by dotted path; entries of an array of tables are numbered from 0: `keys.0.name`."""
+    """The first line of every key and table, by dotted path; entries of an array of tables are numbered from 0:
+    `keys.0.name`.
+    """
     found: dict[str, int] = {}
     counts: dict[str, int] = {}
     table = ""

@@ -1,7 +1,8 @@
-"""Reads the configuration, strictly: every problem is found, named with its place, and reported together with the others (V08, V22).
+"""Reads the configuration, strictly: every problem is found, named with its place, and reported together with the
+others (V08, V22).
 
-Sources, later ones win: defaults, the file, `BLAZAR_*` environment variables. Nothing here looks at more than these; nothing is
-corrected silently.
+Sources, later ones win: defaults, the file, `BLAZAR_*` environment variables. Nothing here looks at more than these;
+nothing is corrected silently.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from blazar.config.schema import Config, KeyConfig, ModelOverride
 MAX_FILE_BYTES = 1 << 20
 # Variables that are not keys: where things are, and how client commands reach a gateway.
 OTHER_VARIABLES = frozenset(
-    ("BLAZAR_CONFIG", "BLAZAR_DATA_DIR", "BLAZAR_HOST", "BLAZAR_KEY", "BLAZAR_BUILD", "BLAZAR_TEST_CACHE", "BLAZAR_ENGINE_OF")
+    (
+        "BLAZAR_CONFIG",
+        "BLAZAR_DATA_DIR",
+        "BLAZAR_HOST",
+        "BLAZAR_KEY",
+        "BLAZAR_BUILD",
+        "BLAZAR_TEST_CACHE",
+        "BLAZAR_ENGINE_OF",
+    )
 )
 # `BLAZAR_HOST` is the gateway that a client command talks to, so the two keys of the listener have names of their own.
 RENAMED = {"host": "BLAZAR_LISTEN_HOST", "port": "BLAZAR_LISTEN_PORT"}

@@ -1,7 +1,7 @@
 """The one table of configuration keys.
 
-A key exists here when something reads it. `Meta.extra` says which unit a number has and whether a reload changes it at once (`live`)
-or only a restart does.
+A key exists here when something reads it. `Meta.extra` says which unit a number has and whether a reload changes it at
+once (`live`) or only a restart does.
 """
 
 from __future__ import annotations
@@ -29,11 +29,16 @@ class KeyConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[Name, _meta("who it is, in logs and metrics; letters, digits, `.`, `_`, `-`", live=True)]
     key: Annotated[str, _meta("the secret that the client sends", live=True)] = ""
     key_hash: Annotated[
-        str, _meta("`sha256:` and the hex digest of the secret, instead of `key`", live=True, pattern=r"^(sha256:[0-9a-f]{64})?$")
+        str,
+        _meta(
+            "`sha256:` and the hex digest of the secret, instead of `key`",
+            live=True,
+            pattern=r"^(sha256:[0-9a-f]{64})?$",
+        ),
     ] = ""
-    models: Annotated[list[str], _meta("models that it may use; empty: all, and it may manage the gateway", live=True)] = field(
-        default_factory=list
-    )
+    models: Annotated[
+        list[str], _meta("models that it may use; empty: all, and it may manage the gateway", live=True)
+    ] = field(default_factory=list)
 
 
 class ModelOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,8 +46,8 @@ class ModelOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     ctx: Annotated[int, _meta("context of one slot", live=True, unit="tokens", ge=0)] = 0
     slots: Annotated[int, _meta("requests that run at once; 0: `slots`", live=True, ge=0, le=4096)] = 0
-    extra_args: Annotated[list[str], _meta("further arguments of the engine; its flags are checked", live=True)] = field(
-        default_factory=list
+    extra_args: Annotated[list[str], _meta("further arguments of the engine; its flags are checked", live=True)] = (
+        field(default_factory=list)
     )
     engine: Annotated[str, _meta("tag or kind of the engine that has to serve it", live=True)] = ""
     on_abort: Annotated[OnAbort | None, _meta("as `on_abort`", live=True)] = None
@@ -53,15 +58,17 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     host: Annotated[str, _meta("address to listen on", live=False, min_length=1)] = "127.0.0.1"
     port: Annotated[int, _meta("port to listen on; 0: a free one", live=False, ge=0, le=65535)] = 11435
-    allowed_hosts: Annotated[list[str], _meta("further Host headers that a loopback address accepts", live=True)] = field(
-        default_factory=list
+    allowed_hosts: Annotated[list[str], _meta("further Host headers that a loopback address accepts", live=True)] = (
+        field(default_factory=list)
     )
     cors_origins: Annotated[list[str], _meta("origins whose pages may use the gateway; `*`: any", live=True)] = field(
         default_factory=list
     )
     default_ctx: Annotated[int, _meta("context of one slot", live=True, unit="tokens", ge=128)] = 16384
     slots: Annotated[int, _meta("requests that a model runs at once; 0: 4", live=True, ge=0, le=4096)] = 0
-    max_streams: Annotated[int, _meta("requests under way at once, all models together", live=False, ge=1, le=65536)] = 8192
+    max_streams: Annotated[
+        int, _meta("requests under way at once, all models together", live=False, ge=1, le=65536)
+    ] = 8192
     body_timeout_secs: Annotated[
         float, _meta("longest wait for a byte of a request's body; 0: for ever", live=True, unit="s", ge=0)
     ] = 60.0
@@ -75,13 +82,17 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, _meta("longest load of a model; 0: by the engine's kind, 180 or 600", live=True, unit="s", ge=0)
     ] = 0.0
     child_transport: Annotated[Transport, _meta("how engines are spoken to", live=True)] = "unix"
-    on_abort: Annotated[OnAbort, _meta("what an engine is told when a client leaves: end, or nothing", live=True)] = "cancel"
+    on_abort: Annotated[OnAbort, _meta("what an engine is told when a client leaves: end, or nothing", live=True)] = (
+        "cancel"
+    )
     engine_env: Annotated[dict[str, str], _meta("further environment variables of engines", live=True)] = field(
         default_factory=dict
     )
     log_level: Annotated[LogLevel, _meta("least important message that is logged", live=True)] = "info"
     access_log: Annotated[bool, _meta("write `log/access.jsonl`", live=False)] = True
-    keys: Annotated[list[KeyConfig], _meta("clients' keys; none: the gateway is open", live=True)] = field(default_factory=list)
+    keys: Annotated[list[KeyConfig], _meta("clients' keys; none: the gateway is open", live=True)] = field(
+        default_factory=list
+    )
     model_overrides: Annotated[dict[str, ModelOverride], _meta("what is different for one model", live=True)] = field(
         default_factory=dict
     )

@@ -1,8 +1,9 @@
-"""Installs engines: aside, verified, probed, then into place. At every moment there is the old engine or the new one, whole.
+"""Installs engines: aside, verified, probed, then into place. At every moment there is the old engine or the new one,
+whole.
 
-Every install has a directory of its own below `<data>/engines`, also where the tag is taken already: what makes it the engine of that
-tag is the store's row, one transaction. A directory that no row names was left by an install that was killed, or replaced; the next
-install removes it, unless an engine runs from it.
+Every install has a directory of its own below `<data>/engines`, also where the tag is taken already: what makes it the
+engine of that tag is the store's row, one transaction. A directory that no row names was left by an install that was
+killed, or replaced; the next install removes it, unless an engine runs from it.
 """
 
 from __future__ import annotations
@@ -124,7 +125,9 @@ class EngineShed:
                 raise CommandError(f"engine {tag} is running", "stop its models first: blazar ps, blazar stop MODEL")
             others = [other.tag for other in self._store.engines() if other.kind == row.kind and other.tag != tag]
             if row.active and others:
-                raise CommandError(f"engine {tag} is the active one of its kind", f"use another first: blazar engine use {others[0]}")
+                raise CommandError(
+                    f"engine {tag} is the active one of its kind", f"use another first: blazar engine use {others[0]}"
+                )
             self._store.remove_engine(tag)
             self._sweep()
         return row
@@ -163,14 +166,18 @@ class EngineShed:
             remove_tree(self._dirs.data, staging)
 
     def _sweep(self) -> None:
-        """Remove the directories that no row names and no engine runs from. Held under the lock: no other install is alive."""
+        """Remove the directories that no row names and no engine runs from. Held under the lock: no other install is
+        alive.
+        """
         named = {Path(row.binary).relative_to(self._dirs.engines).parts[0] for row in self._store.engines()}
         for entry in self._dirs.engines.iterdir():
             if entry.name not in named and entry.name.partition("@")[0] not in self._in_use:
                 remove_tree(self._dirs.data, entry)
 
     def _copy_local(self, origin: Path, name: str, target: Path) -> Path:
-        """Copy a local build: the executable alone, or with everything in its directory. Returns the copy of the executable."""
+        """Copy a local build: the executable alone, or with everything in its directory. Returns the copy of the
+        executable.
+        """
         if origin.is_dir():
             found = next((path for path in (origin / name, origin / "bin" / name) if path.is_file()), None)
             if found is None:
@@ -178,11 +185,16 @@ class EngineShed:
             folder = found.parent
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             if size > MAX_COPY_BYTES:
-                raise UsageError(f"{folder} holds {size / 1e9:.1f} GB: that is more than an engine", f"give the path of {name} itself")
+                raise UsageError(
+                    f"{folder} holds {size / 1e9:.1f} GB: that is more than an engine",
+                    f"give the path of {name} itself",
+                )
             shutil.copytree(folder, target, symlinks=True)
             return target / found.name
         if not origin.is_file():
-            raise UsageError(f"{origin} does not exist", "give `pypi`, or the path of an engine's executable or directory")
+            raise UsageError(
+                f"{origin} does not exist", "give `pypi`, or the path of an engine's executable or directory"
+            )
         target.mkdir()
         shutil.copy2(origin, target / origin.name)
         return target / origin.name

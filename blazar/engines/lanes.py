@@ -1,4 +1,6 @@
-"""Which installed engine serves a model. The decision is made when the model is started; clients have no say in it (B21)."""
+"""Which installed engine serves a model. The decision is made when the model is started; clients have no say in it
+(B21).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from blazar.store.store import Store
 
 
 def pick_engine(store: Store, model: ModelRow, config: Config) -> EngineRow:
-    """The engine for a model: its override's, by tag or by kind (B03), else the active one that serves GGUF files (B02).
+    """The engine for a model: its override's, by tag or by kind (B03), else the active one that serves GGUF files
+    (B02).
 
     Raises:
         ApiError: MODEL_UNSUPPORTED_ENGINE, with the command that installs one.

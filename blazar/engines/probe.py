@@ -27,12 +27,16 @@ def probe(binary: Path) -> Manifest:
     version = _run(binary, "--version").strip().splitlines()
     flags = parse_flags(_run(binary, "--help"))
     if not flags:
-        raise CommandError(f"{binary.name} --help names no flags: it is not an engine's server", "give the path of llama-server")
+        raise CommandError(
+            f"{binary.name} --help names no flags: it is not an engine's server", "give the path of llama-server"
+        )
     return Manifest(version=version[0][:200] if version else "unknown", flags=flags)
 
 
 def parse_flags(text: str) -> tuple[str, ...]:
-    """Every flag that a help text lists, sorted. A line lists flags if it starts with one; the text after two blanks describes it."""
+    """Every flag that a help text lists, sorted. A line lists flags if it starts with one; the text after two blanks
+    describes it.
+    """
     found: set[str] = set()
     for line in text.splitlines():
         if match := FLAG_LINE.match(line):
@@ -68,12 +72,16 @@ def _run(binary: Path, flag: str) -> str:
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
-        raise CommandError(f"{binary.name} {flag} did not end within {PROBE_TIMEOUT_S:g} s: it is not an engine's server") from None
+        raise CommandError(
+            f"{binary.name} {flag} did not end within {PROBE_TIMEOUT_S:g} s: it is not an engine's server"
+        ) from None
     except OSError as error:
         raise CommandError(f"{binary.name} does not start: {error.strerror}", _os_remedy(error)) from error
     text = done.stdout[:MAX_OUTPUT].decode("utf-8", "replace")
     if done.returncode:
-        raise CommandError(f"{binary.name} {flag} failed: {_reason(done.returncode, text)}", _exit_remedy(done.returncode, text))
+        raise CommandError(
+            f"{binary.name} {flag} failed: {_reason(done.returncode, text)}", _exit_remedy(done.returncode, text)
+        )
     return text
 
 

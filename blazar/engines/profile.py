@@ -1,7 +1,7 @@
 """Compiles (model, engine, configuration) into one command line: the single place that knows engines' flags.
 
-Pure. A flag is only used where the engine's own manifest lists it; what cannot be left out and is missing is an error here, before
-anything is started, and so is a flag of `extra_args` that the engine does not know (V17).
+Pure. A flag is only used where the engine's own manifest lists it; what cannot be left out and is missing is an error
+here, before anything is started, and so is a flag of `extra_args` that the engine does not know (V17).
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ def compile_profile(*, model: ModelRow, engine: EngineRow, config: Config, cpu_c
 
 def argv(profile: Profile, binary: Path, endpoint: Endpoint) -> tuple[str, ...]:
     """The whole command line. The secret is not in it: other users of the machine can read command lines."""
-    listen = ("--host", endpoint.unix_path) if endpoint.unix_path else ("--host", endpoint.host, "--port", str(endpoint.port))
+    listen = (
+        ("--host", endpoint.unix_path)
+        if endpoint.unix_path
+        else ("--host", endpoint.host, "--port", str(endpoint.port))
+    )
     words = [word for arg in profile.args for word in (arg.flag, arg.value) if word]
     return (str(binary), *words, *listen)
 

@@ -1,8 +1,10 @@
-"""What a generation request's body says that the gateway itself has to know, and the same body with another model name in it.
+"""What a generation request's body says that the gateway itself has to know, and the same body with another model name
+in it.
 
-A body that the engine speaks too goes on as it came. It is decoded only as far as the fields below; above LARGE_BYTES not even that:
-a scanner finds where the values of the top-level fields stand, in a thread and without the interpreter's lock, and only those few
-are decoded (a large body decoded on the loop, or in a thread that holds the lock, would stop every stream).
+A body that the engine speaks too goes on as it came. It is decoded only as far as the fields below; above LARGE_BYTES
+not even that: a scanner finds where the values of the top-level fields stand, in a thread and without the interpreter's
+lock, and only those few are decoded (a large body decoded on the loop, or in a thread that holds the lock, would stop
+every stream).
 """
 
 from __future__ import annotations
@@ -41,8 +43,7 @@ async def read_ask(body: Body) -> Ask:
         return decode_ask(body)
     spans = await asyncio.to_thread(scan, body)
     named = {name: body[start:end] for name, start, end in spans if name in Ask.__struct_fields__}
-    fields = b",".join(b"%b:%b" % (_encode(name), value) for name, value in named.items())
-    return decode_ask(b"{%b}" % fields)
+    return decode_ask(b"{" + b",".join(_encode(name) + b":" + value for name, value in named.items()) + b"}")
 
 
 def decode_ask(body: Body) -> Ask:

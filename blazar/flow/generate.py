@@ -1,6 +1,6 @@
 """The way of a request that runs a model, top to bottom.
 
-    body → ask → model → scope → lease (spawn, wake or wait) → engine → relay → account → release
+body → ask → model → scope → lease (spawn, wake or wait) → engine → relay → account → release
 """
 
 from __future__ import annotations
@@ -50,10 +50,13 @@ async def forward(lease: Lease[EnginePool], client: Client, request: EngineReque
 
 
 async def explain(lease: Lease[EnginePool], reason: str) -> ApiError:
-    """What to tell a client whose engine's side broke: that the engine died, in its own words, or just that it broke."""
+    """What to tell a client whose engine's side broke: that the engine died, in its own words, or just that it
+    broke.
+    """
     plan = lease.child.plan
     cause = await lease.child.wait_gone(CRASH_WAIT_S)
     if cause is None:
         return ApiError(Code.BAD_GATEWAY, f"the engine {plan.tag} serving {plan.model} broke off: {reason}")
-    return ApiError(Code.ENGINE_CRASHED, f"the engine {plan.tag} serving {plan.model} died ({cause.kind}): {cause.words}")
-
+    return ApiError(
+        Code.ENGINE_CRASHED, f"the engine {plan.tag} serving {plan.model} died ({cause.kind}): {cause.words}"
+    )

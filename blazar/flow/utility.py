@@ -1,7 +1,7 @@
 """The way of a request to an engine's own tools: tokenize, detokenize, apply-template, props, slots.
 
-The body belongs to the engine. Which model is meant comes from `X-Blazar-Model`, else from `?model=`, else from the body's `model`;
-where nothing says it and exactly one model is loaded, that one is meant.
+The body belongs to the engine. Which model is meant comes from `X-Blazar-Model`, else from `?model=`, else from the
+body's `model`; where nothing says it and exactly one model is loaded, that one is meant.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads what a GGUF file says of itself: the metadata and the list of tensors, never the weights.
 
-The file is mapped, every read is checked against its end and every count against a limit, so that a broken or hostile file costs an
-error and not memory or time. Format: GGUF versions 2 and 3, little endian (ggml's own description of it).
+The file is mapped, every read is checked against its end and every count against a limit, so that a broken or hostile
+file costs an error and not memory or time. Format: GGUF versions 2 and 3, little endian (ggml's own description of it).
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ SCALARS = {
 
 # ggml's tensor types: name, weights in a block, bytes of a block.
 TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 36), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 36),
+    10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2),
+    26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8), 29: ("IQ1_M", 256, 56),
+    30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
 }  # fmt: skip
 
 
@@ -218,13 +220,17 @@ class _Reader:
             shape = [self._scalar(UINT64) for _ in range(dimensions)]
             kind, offset = self._scalar(UINT32), self._scalar(UINT64)
             if kind not in TENSOR_TYPES:
-                raise self._error(f"has a tensor {name!r} of unknown type {kind}", "update Blazar, or use another quantization")
+                raise self._error(
+                    f"has a tensor {name!r} of unknown type {kind}", "update Blazar, or use another quantization"
+                )
             label, block, block_bytes = TENSOR_TYPES[kind]
             number = 1
             for side in shape:
                 number *= side
             if shape[0] % block:
-                raise self._error(f"has a tensor {name!r} whose rows of {shape[0]} are no multiple of {label}'s block of {block}")
+                raise self._error(
+                    f"has a tensor {name!r} whose rows of {shape[0]} are no multiple of {label}'s block of {block}"
+                )
             if offset % alignment:
                 raise self._error(f"has a tensor {name!r} that is not aligned to {alignment} bytes")
             weights[label] += number

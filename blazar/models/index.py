@@ -1,7 +1,7 @@
 """The models by name, in memory, for requests: the loop never waits for the database to look one up.
 
-The store may change under a running gateway (`blazar pull` in another process). A name that is not known is looked for again in the
-store before it is refused, and the index is read anew every REFRESH_S, always in a thread.
+The store may change under a running gateway (`blazar pull` in another process). A name that is not known is looked for
+again in the store before it is refused, and the index is read anew every REFRESH_S, always in a thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The shelf: models come onto it whole or not at all, and leave it with their files.
 
-A model is staged in a directory of its own below `<data>/models`, checked there, renamed into its place and then written to the store. What
-a killed run has left is removed by the next one; a directory that no row names is not a model.
+A model is staged in a directory of its own below `<data>/models`, checked there, renamed into its place and then
+written to the store. What a killed run has left is removed by the next one; a directory that no row names is not a
+model.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Shelf:
             self._refuse_taken(name)
             size = source.stat().st_size
             if copy and free_bytes(staging) < size:
-                raise CommandError(f"{source} has {size / 1e9:.1f} GB and there is not so much space", "import without --copy")
+                raise CommandError(
+                    f"{source} has {size / 1e9:.1f} GB and there is not so much space", "import without --copy"
+                )
             target = staging / source.name
             linked = link_or_copy(source, target, copy=copy)
             digest = sha256_file(target, lambda done: progress(f"checking {source.name}", done, size))
@@ -113,7 +116,9 @@ class Shelf:
             target = staging / Path(entry.member).name
             digest = sha256_file(target)
             if digest != entry.sha256:
-                raise CommandError(f"{target.name} has the SHA-256 {digest}, and {entry.sha256} is expected", "try again")
+                raise CommandError(
+                    f"{target.name} has the SHA-256 {digest}, and {entry.sha256} is expected", "try again"
+                )
             return self._put(name, target, read_gguf(target), digest, "catalogue"), True
 
     def remove(self, name: str) -> ModelRow:
@@ -139,7 +144,9 @@ class Shelf:
 
     def _refuse_taken(self, name: str) -> None:
         if self._store.model(name) is not None:
-            raise CommandError(f"there is a model {name!r} already", f"choose another --name, or remove it: blazar rm {name}")
+            raise CommandError(
+                f"there is a model {name!r} already", f"choose another --name, or remove it: blazar rm {name}"
+            )
 
     def _put(self, name: str, staged: Path, info: GgufInfo, digest: str, source: str) -> ModelRow:
         """Move a staged file to its place, and write the model down: from here on it is there."""
@@ -197,4 +204,6 @@ def _is_whole(row: ModelRow) -> bool:
 def _check_name(name: str) -> None:
     check_model_name(name)
     if not NAME.match(name):
-        raise UsageError(f"{name!r} is no model name", "use up to 128 letters, digits, dots, colons, dashes and underscores (--name)")
+        raise UsageError(
+            f"{name!r} is no model name", "use up to 128 letters, digits, dots, colons, dashes and underscores (--name)"
+        )

@@ -1,7 +1,7 @@
 """The access log: one JSON line for every request that ended, in `<data>/log/access.jsonl`.
 
-The loop only appends to a bounded buffer; a thread writes it out every FLUSH_S. When the disk cannot keep up, lines are dropped and
-counted. It never holds content, secrets or query strings.
+The loop only appends to a bounded buffer; a thread writes it out every FLUSH_S. When the disk cannot keep up, lines are
+dropped and counted. It never holds content, secrets or query strings.
 """
 
 from __future__ import annotations

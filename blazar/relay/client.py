@@ -85,13 +85,17 @@ class Client:
     # ---- leaving, and other early ends ----
 
     def interrupt(self, error: ApiError) -> None:
-        """End the request early: its task is cancelled where it waits, and `interrupted` gives the error. The first one counts."""
+        """End the request early: its task is cancelled where it waits, and `interrupted` gives the error. The first one
+        counts.
+        """
         if self._interrupt is None and self._task is not None and self.stage is not Stage.DONE:
             self._interrupt = error
             self._task.cancel()
 
     def interrupted(self) -> ApiError | None:
-        """In a handler of CancelledError: the error of our own interrupt, or None when the task was cancelled from outside."""
+        """In a handler of CancelledError: the error of our own interrupt, or None when the task was cancelled from
+        outside.
+        """
         if self._interrupt is not None and self._task is not None:
             self._task.uncancel()
         return self._interrupt
@@ -132,8 +136,10 @@ class Client:
         """
         if declared is not None:
             _check_size(declared, limit)
+        body: bytes | bytearray
         body, more = await self._next_part()
-        if more and len(body) != declared:  # the announced length spares waiting for the server's word that this was all
+        # The announced length spares waiting for the server's word that this was all.
+        if more and len(body) != declared:
             body = bytearray(body)
             self.progress = body.__len__
             while more and len(body) != declared:
@@ -196,4 +202,6 @@ class Client:
 
 def _check_size(size: int, limit: int) -> None:
     if size > limit:
-        raise ApiError(Code.PAYLOAD_TOO_LARGE, f"the request's body of {size} bytes or more is over the limit of {limit}")
+        raise ApiError(
+            Code.PAYLOAD_TOO_LARGE, f"the request's body of {size} bytes or more is over the limit of {limit}"
+        )

@@ -1,7 +1,8 @@
 """One exchange: a request to an engine, and its answer on the way to a client, byte for byte.
 
-Owns the rules of a broken exchange: what is retried (a kept connection that turns out to be dead, once, before anything has
-come back), and how a stream that has begun ends when it cannot go on (with the error in-band, never with a bare end of file).
+Owns the rules of a broken exchange: what is retried (a kept connection that turns out to be dead, once, before anything
+has come back), and how a stream that has begun ends when it cannot go on (with the error in-band, never with a bare end
+of file).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ JOIN_BYTES = 65536  # a request up to this size goes to the engine in one write
 # Headers of the engine's answer that describe its connection or its own front, not the answer. RFC 9110, 7.6.1.
 DROPPED_HEADERS = frozenset(
     (
-        b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"trailer", b"transfer-encoding",
-        b"upgrade", b"server", b"date", b"access-control-allow-origin", b"access-control-allow-credentials",
+        b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade", b"server", b"date", b"access-control-allow-origin",
+        b"access-control-allow-credentials",
         b"access-control-allow-headers", b"access-control-allow-methods", b"x-blazar-trace-id",
     )
 )  # fmt: skip
@@ -57,7 +59,9 @@ class BrokenExchange(Exception):
 
 
 Explain = Callable[[str], Awaitable[ApiError]]
-"""From the reason of a break to the error that the client is told: whoever knows the engine finds out what became of it."""
+"""From the reason of a break to the error that the client is told: whoever knows the engine finds out what became of
+it.
+"""
 
 
 class Exchange:
@@ -82,8 +86,8 @@ class Exchange:
             What was seen of the body's frames: usage is read from its tail.
 
         Raises:
-            ApiError: the engine broke, or the request was interrupted. If the client had the beginning of an answer by then, it
-                has been told: in-band in a stream, else by a connection that ends before the body does.
+            ApiError: the engine broke, or the request was interrupted. If the client had the beginning of an answer by
+                then, it has been told: in-band in a stream, else by a connection that ends before the body does.
         """
         self._client.stage = Stage.HEADER
         try:
@@ -111,15 +115,20 @@ class Exchange:
         """The request is over, however it ended. Never waits.
 
         Args:
-            drain_s: seconds for which an answer that nobody wants any more is read on before the connection is closed; 0: the
-                connection is closed at once, which tells the engine to stop.
+            drain_s: seconds for which an answer that nobody wants any more is read on before the connection is closed;
+                0: the connection is closed at once, which tells the engine to stop.
             done: called once, when the engine is free of this request.
         """
         connection, self._connection = self._connection, None
         if connection is None:
             done()
         elif drain_s and connection.open and not connection.complete:
-            _drain(connection, drain_s, lambda: (self._pool.give_back(connection), done()))
+
+            def release() -> None:
+                self._pool.give_back(connection)
+                done()
+
+            _drain(connection, drain_s, release)
         else:
             self._pool.give_back(connection)
             done()
@@ -127,7 +136,8 @@ class Exchange:
     async def _open(self, request: EngineRequest) -> EngineConnection:
         """The connection, with the head of the answer.
 
-        A kept connection that the engine has closed meanwhile is no failure: the request goes out once more on a fresh one.
+        A kept connection that the engine has closed meanwhile is no failure: the request goes out once more on a fresh
+        one.
         """
         connection = self._pool.take_idle()
         if connection is not None and await self._ask(connection, request):
@@ -141,7 +151,9 @@ class Exchange:
         raise BrokenExchange("the engine closed the connection without an answer")
 
     async def _ask(self, connection: EngineConnection, request: EngineRequest) -> bool:
-        """Whether an answer has begun; False: the connection closed before a byte of it. BrokenExchange: garbage or half a head."""
+        """Whether an answer has begun; False: the connection closed before a byte of it. BrokenExchange: garbage or
+        half a head.
+        """
         self._connection = connection
         try:
             await connection.begin(*request.wire(self._pool), head_request=request.method == "HEAD")
@@ -176,8 +188,8 @@ class Exchange:
     async def _end_in_band(self, tail: SseTail, stream: bool, error: ApiError) -> None:
         """Tell a client that is in the middle of a stream what happened, as its last event.
 
-        A body that is no stream has no place for that: it is left unfinished, and the server then closes the connection before
-        the body's announced end. The same where the client takes nothing any more.
+        A body that is no stream has no place for that: it is left unfinished, and the server then closes the connection
+        before the body's announced end. The same where the client takes nothing any more.
         """
         if stream:
             with contextlib.suppress(TimeoutError):
@@ -251,7 +263,7 @@ async def _finish_send(steps: Generator[Any, Any, None], step: Any) -> None:
     await _Resumed(steps, step)
 
 
-def _drain(connection: EngineConnection, give_up_s: float, done: Callable[[], object]) -> None:
+def _drain(connection: EngineConnection, give_up_s: float, done: Callable[[], None]) -> None:
     """Read an abandoned answer to its end, for an engine that does not take an abort well (`on_abort = "drain"`).
 
     Args:
@@ -301,4 +313,3 @@ def ends_with_error(tail: SseTail) -> bool:
     """Whether the engine itself has told the client, in its last frame, what went wrong."""
     frames = tail.tail_frames()
     return bool(frames) and b'"error"' in frames[-1]
-

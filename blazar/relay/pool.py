@@ -1,7 +1,7 @@
 """Connections to one engine: kept alive, taken last in first out, closed together when the engine goes.
 
-A connection is in exactly one place: idle in the pool, or with the exchange that took it. The pool's size is bounded by the
-requests in flight, which admission bounds; of idle connections it keeps MAX_IDLE at most.
+A connection is in exactly one place: idle in the pool, or with the exchange that took it. The pool's size is bounded by
+the requests in flight, which admission bounds; of idle connections it keeps MAX_IDLE at most.
 """
 
 from __future__ import annotations
@@ -61,11 +61,14 @@ class EnginePool:
             raise ConnectionAbortedError(f"the engine accepted no connection within {CONNECT_TIMEOUT_S:g} s") from None
         except OSError as error:
             raise ConnectionRefusedError(f"cannot connect to the engine: {error}") from error
-        if self._closed:
-            connection.abort()
-            raise ConnectionResetError("the engine is gone")
         self._taken.add(connection)
+        if self._gone():  # meanwhile
+            self.give_back(connection)
+            raise ConnectionResetError("the engine is gone")
         return connection
+
+    def _gone(self) -> bool:
+        return self._closed
 
     def give_back(self, connection: EngineConnection) -> None:
         """The exchange is over: keep the connection if it can serve again, close it if not."""

@@ -1,6 +1,7 @@
 """Ends requests that wait too long without a byte: one sweep a second over all of them, instead of a timer each.
 
-A timer for every request would cost more than the rest of its bookkeeping; limits are in seconds, so a second's grain is enough.
+A timer for every request would cost more than the rest of its bookkeeping; limits are in seconds, so a second's grain
+is enough.
 """
 
 from __future__ import annotations

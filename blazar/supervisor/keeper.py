@@ -1,7 +1,8 @@
 """The gateway's own end of the watchdog, and the records of running engines in `<data>/run/engines`.
 
-A record is written before an engine serves and removed when it has been reaped. What a start finds there was left by a gateway that died
-together with its watchdog: those processes are ended, told by pid and start time, or by the mark that they carry.
+A record is written before an engine serves and removed when it has been reaped. What a start finds there was left by a
+gateway that died together with its watchdog: those processes are ended, told by pid and start time, or by the mark that
+they carry.
 """
 
 from __future__ import annotations

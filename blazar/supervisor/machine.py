@@ -1,13 +1,13 @@
 """The states of a child and the events that move it. Pure: a table, and the refusal of what is not in it.
 
-    starting ──healthy──▶ ready ◀──idle/lease──▶ busy
-        │                   │ ▲                    │
-        │                 sleep wake               │
-        │                   ▼ │                    │
-        │                sleeping                  │
-        └──────stop──────┬──┴─────────────stop─────┘
-                         ▼
-                      stopping ──exit──▶ gone        (exit leads to gone from everywhere)
+starting ──healthy──▶ ready ◀──idle/lease──▶ busy
+    │                   │ ▲                    │
+    │                 sleep wake               │
+    │                   ▼ │                    │
+    │                sleeping                  │
+    └──────stop──────┬──┴─────────────stop─────┘
+                     ▼
+                  stopping ──exit──▶ gone        (exit leads to gone from everywhere)
 """
 
 from __future__ import annotations

@@ -27,8 +27,11 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def start_time(pid: int) -> str:
-    """When a process started, in its system's own terms; "" where there is none. With the pid it names a process for good."""
-    if sys.platform == "linux":
+    """When a process started, in its system's own terms; "" where there is none.
+
+    Together with the pid it names a process for good.
+    """
+    if Path("/proc/self").exists():
         try:
             text = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
@@ -70,11 +73,13 @@ class EngineProcess:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **env, MARK: mark},
                 start_new_session=True,  # Ctrl-C in the gateway's terminal must not reach it before the drain
-                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - one system call, resolved beforehand
+                preexec_fn=_die_with(os.getpid()),
             )
         except (OSError, subprocess.SubprocessError) as error:
             self._log.close()
-            raise CommandError(f"cannot start {argv[0]}: {error}", "run `blazar engine list`, install the engine again") from error
+            raise CommandError(
+                f"cannot start {argv[0]}: {error}", "run `blazar engine list`, install the engine again"
+            ) from error
         self.pid = self._popen.pid
         self.started = start_time(self.pid)
         assert self._popen.stdout is not None
@@ -137,7 +142,9 @@ class EngineProcess:
         self._reap()
 
     def _reap(self) -> None:
-        """The engine is dead but not reaped, so that its pid still names its group: end what is left of it, then reap."""
+        """The engine is dead but not reaped, so that its pid still names its group: end what is left of it, then
+        reap.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         for _ in range(RING_BYTES // 4096):  # its last words may still be in the pipe; a grandchild may hold it open
@@ -155,7 +162,9 @@ class EngineProcess:
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:
-    """What runs in the child before exec: be killed when the gateway's thread ends, and end now if it has already (Linux)."""
+    """What runs in the child before exec: be killed when the gateway's thread ends, and end now if it has already
+    (Linux).
+    """
     if _LIBC is None:
         return None
     prctl = _LIBC.prctl

@@ -2,9 +2,10 @@
 
     python watchdog.py MARK < PIPE
 
-The gateway holds the pipe's other end and writes a line for each engine: `add PGID START`, `del PGID`. When the pipe ends, the gateway
-is gone, however it died. Then everything goes that is in one of those groups, or that has MARK in its environment, which whatever an
-engine starts inherits. A pid that belongs to another process by now is told by its start time. Without /proc only the groups are known.
+The gateway holds the pipe's other end and writes a line for each engine: `add PGID START`, `del PGID`. When the pipe
+ends, the gateway is gone, however it died. Then everything goes that is in one of those groups, or that has MARK in its
+environment, which whatever an engine starts inherits. A pid that belongs to another process by now is told by its start
+time. Without /proc only the groups are known.
 """
 
 import os
@@ -37,13 +38,16 @@ def is_marked(pid: str, mark: bytes) -> bool:
 
 def find(groups: dict[int, str], mark: bytes) -> list[int]:
     """The processes that have to go."""
-    ours = {group for group, started in groups.items() if not (leader := stat_fields(str(group))) or leader[19] == started}
+    ours = {
+        group for group, started in groups.items() if not (leader := stat_fields(str(group))) or leader[19] == started
+    }
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         fields = stat_fields(pid)
         if not fields or fields[0] in "ZX" or int(pid) == os.getpid():
             continue
-        # A group whose leader is gone cannot have been taken over by others while it has members, but they have to bear the mark.
+        # A group whose leader is gone cannot have been taken over by others while it has members, but they have to bear
+        # the mark.
         if is_marked(pid, mark) or (int(fields[2]) in ours and stat_fields(fields[2])):
             found.append(int(pid))
     return found

@@ -42,7 +42,9 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENC
 class Running:
     """A running gateway."""
 
-    def __init__(self, root: Path, config: str, arguments: tuple[str, ...] = (), start: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, root: Path, config: str, arguments: tuple[str, ...] = (), start: dict[str, Any] | None = None
+    ) -> None:
         self.root = root
         self.script_dir = root / "script"
         self.script_dir.mkdir(exist_ok=True)
@@ -108,7 +110,9 @@ class Running:
         return [found for found in events if found["event"] == event]
 
     def wait_seen(self, event: str, count: int = 1) -> list[Event]:
-        found: list[Event] = wait_until(lambda: len(self.seen(event)) >= count and self.seen(event), f"{count} {event} in the engine")
+        found: list[Event] = wait_until(
+            lambda: len(self.seen(event)) >= count and self.seen(event), f"{count} {event} in the engine"
+        )
         return found
 
     # ---- the gateway ----
@@ -147,10 +151,14 @@ GatewayFactory = Callable[..., Running]
 
 @pytest.fixture
 def gateway(short_tmp: Path) -> Iterator[GatewayFactory]:
-    """Makes a running gateway: `gateway(config=…, start=…, arguments=…)`. All are ended, and nothing may be left of them."""
+    """Makes a running gateway: `gateway(config=…, start=…, arguments=…)`. All are ended, and nothing may be left of
+    them.
+    """
     running: list[Running] = []
 
-    def make(config: str = "", *, start: dict[str, Any] | None = None, arguments: tuple[str, ...] = (), serve: bool = True) -> Running:
+    def make(
+        config: str = "", *, start: dict[str, Any] | None = None, arguments: tuple[str, ...] = (), serve: bool = True
+    ) -> Running:
         root = short_tmp / str(len(running))
         root.mkdir()
         made = Running(root, config, arguments, start)
@@ -168,7 +176,9 @@ def gateway(short_tmp: Path) -> Iterator[GatewayFactory]:
 
 
 def left_over(running: Running) -> list[int]:
-    """Processes that carry the gateway's script directory in their environment: its engines, and whatever they started."""
+    """Processes that carry the gateway's script directory in their environment: its engines, and whatever they
+    started.
+    """
     mark = f"SCRIPTED_DIR={running.script_dir}".encode()
     found = []
     for entry in filter(str.isdigit, os.listdir("/proc")):

@@ -12,7 +12,9 @@ import pytest
 from tests.front.conftest import MODEL, STREAM_HEAD, GatewayFactory, Running, chunked, encoded, event_stream
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
-TALE = event_stream('{"choices":[{"delta":{"content":"🦊 лиса 狐狸 é"}}]}', '{"choices":[{"delta":{"content":"\\u00e9nd"}}]}')
+TALE = event_stream(
+    '{"choices":[{"delta":{"content":"🦊 лиса 狐狸 é"}}]}', '{"choices":[{"delta":{"content":"\\u00e9nd"}}]}'
+)
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def test_official_client_chats(client: openai.OpenAI) -> None:
 
 
 def test_official_client_streams(client: openai.OpenAI) -> None:
-    stream = client.chat.completions.create(model=MODEL, messages=QUESTION, stream=True, stream_options={"include_usage": True})
+    stream = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, stream=True, stream_options={"include_usage": True}
+    )
     chunks = list(stream)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "The capital is Paris."
     assert chunks[-1].usage is not None
@@ -74,7 +78,12 @@ def test_official_client_lists_models(client: openai.OpenAI) -> None:
 def test_stream_reaches_the_client_byte_for_byte(gateway: GatewayFactory, framing: str, cut: int) -> None:
     data = TALE.encode()
     if framing == "chunked":
-        script = [["raw", f"{STREAM_HEAD}Transfer-Encoding: chunked\r\n\r\n"], ["cut", cut], ["chunk", TALE], ["raw", "0\r\n\r\n"]]
+        script = [
+            ["raw", f"{STREAM_HEAD}Transfer-Encoding: chunked\r\n\r\n"],
+            ["cut", cut],
+            ["chunk", TALE],
+            ["raw", "0\r\n\r\n"],
+        ]
     elif framing == "length":
         script = [["raw", f"{STREAM_HEAD}Content-Length: {len(data)}\r\n\r\n"], ["cut", cut], encoded(data)]
     else:
@@ -105,7 +114,12 @@ class TestFraming:
 
     def test_hop_by_hop_headers_stay_behind(self, gateway: GatewayFactory) -> None:
         running = gateway()
-        headers = {"Connection": "keep-alive, x-hop", "X-Hop": "1", "TE": "trailers", "Authorization": "Bearer client-secret"}
+        headers = {
+            "Connection": "keep-alive, x-hop",
+            "X-Hop": "1",
+            "TE": "trailers",
+            "Authorization": "Bearer client-secret",
+        }
         httpx.post(f"{running.url}/v1/chat/completions", json={"model": MODEL, "messages": QUESTION}, headers=headers)
         names = self.names(running)
         assert not {"connection", "x-hop", "te", "transfer-encoding"} & set(names)

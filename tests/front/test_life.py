@@ -60,7 +60,9 @@ class TestStopping:
         running = gateway()
         stream = Stream(running, [OPEN, FIRST, ["until", "go"], *LAST])
         running.signal(signal.SIGTERM)
-        refused = wait_until(lambda: (answer := running.get("/v1/models")).status_code == 503 and answer, "503 while draining")
+        refused = wait_until(
+            lambda: (answer := running.get("/v1/models")).status_code == 503 and answer, "503 while draining"
+        )
         assert int(refused.headers["retry-after"]) > 0
         assert running.get("/readyz").status_code == 503
         assert running.get("/healthz").status_code == 200
@@ -102,8 +104,9 @@ class TestStopping:
         running = gateway(serve=False)
         main, side = pty.openpty()
         running.process = process = subprocess.Popen(
-            [sys.executable, "-m", "blazar", "serve", "--port", "0"], env=running.env, stdin=side, stdout=subprocess.PIPE,
-            stderr=side, start_new_session=True, preexec_fn=take_terminal,  # noqa: PLW1509
+            [sys.executable, "-m", "blazar", "serve", "--port", "0"],
+            env=running.env, stdin=side, stdout=subprocess.PIPE, stderr=side,
+            start_new_session=True, preexec_fn=take_terminal,
         )  # fmt: skip
         os.close(side)
         assert process.stdout is not None
@@ -130,7 +133,11 @@ class TestPort:
     def test_second_gateway_on_the_port_exits_3(self, gateway: GatewayFactory) -> None:
         first, second = gateway(), gateway(serve=False)
         done = subprocess.run(
-            [sys.executable, "-m", "blazar", "serve", "--port", str(first.port)], env=second.env, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "blazar", "serve", "--port", str(first.port)],
+            env=second.env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 3
         assert f"port {first.port} on 127.0.0.1 is in use" in done.stderr
@@ -140,7 +147,11 @@ class TestPort:
     def test_second_gateway_on_the_data_is_refused(self, gateway: GatewayFactory) -> None:
         first = gateway()
         done = subprocess.run(
-            [sys.executable, "-m", "blazar", "serve", "--port", "0"], env=first.env, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "blazar", "serve", "--port", "0"],
+            env=first.env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 1
         assert f"pid {first.pid}" in done.stderr
@@ -177,7 +188,10 @@ class TestNoOrphans:
         running = gateway(start={"load_until": "never"})
         with contextlib.closing(socket.create_connection(("127.0.0.1", running.port))) as client:
             body = json.dumps({"model": MODEL}).encode()
-            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            client.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
+                % (len(body), body)
+            )
             running.wait_seen("start")
             running.signal(signal.SIGKILL)
             running.wait()
@@ -192,7 +206,9 @@ class TestNoOrphans:
         wait_until(lambda: watchdogs(running.pid) not in ([], first), "another watchdog")
         self.kill_and_look(running)
 
-    def test_leftovers_of_a_gateway_that_died_with_its_watchdog_go_at_the_next_start(self, gateway: GatewayFactory) -> None:
+    def test_leftovers_of_a_gateway_that_died_with_its_watchdog_go_at_the_next_start(
+        self, gateway: GatewayFactory
+    ) -> None:
         running = gateway(start={"fork": True})
         running.post(messages=[])
         os.kill(running.pid, signal.SIGSTOP)  # so that neither can do anything for the other
@@ -260,7 +276,9 @@ def test_model_that_makes_no_progress_is_given_up(gateway: GatewayFactory) -> No
 @pytest.mark.rule("V22")
 def test_serve_with_mistakes_exits_2_with_all_of_them(gateway: GatewayFactory) -> None:
     running = gateway("port = 99999\nlog_level = 'loud'", serve=False)
-    done = subprocess.run([sys.executable, "-m", "blazar", "serve"], env=running.env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "blazar", "serve"], env=running.env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert f"{running.dirs.config_file}:1: port: is 99999, and has to be an integer, 0..=65535" in done.stderr
     assert f"{running.dirs.config_file}:2: log_level: is 'loud'" in done.stderr

@@ -14,9 +14,15 @@ from tests.front.conftest import MODEL, GatewayFactory, Running
 
 MIB = 1 << 20
 LIMIT = 50 * MIB
-KEYED = '[[keys]]\nname = "boss"\nkey = "boss-secret"\n[[keys]]\nname = "guest"\nkey_hash = "sha256:{}"\nmodels = ["other"]\n'.format(
-    hashlib.sha256(b"guest-secret").hexdigest()
-)
+KEYED = f"""
+[[keys]]
+name = "boss"
+key = "boss-secret"
+[[keys]]
+name = "guest"
+key_hash = "sha256:{hashlib.sha256(b"guest-secret").hexdigest()}"
+models = ["other"]
+"""
 
 
 def talk(running: Running, data: bytes) -> tuple[int, bytes]:
@@ -81,7 +87,14 @@ class TestRoutes:
 
     @pytest.mark.parametrize(
         ("body", "words"),
-        [(b"", "no body"), (b"{", "body"), (b"[1]", "object"), (b"{}", "model"), (b'{"model": 7}', "model"), (b'{"model":"a#1"}', "a#1")],
+        [
+            (b"", "no body"),
+            (b"{", "body"),
+            (b"[1]", "object"),
+            (b"{}", "model"),
+            (b'{"model": 7}', "model"),
+            (b'{"model":"a#1"}', "a#1"),
+        ],
     )
     def test_bad_bodies_are_refused_by_name(self, gateway: GatewayFactory, body: bytes, words: str) -> None:
         answer = httpx.post(f"{gateway().url}/v1/chat/completions", content=body)
@@ -119,7 +132,8 @@ class TestGuards:
     def test_configured_origin_is_allowed_and_preflight_needs_no_secret(self, gateway: GatewayFactory) -> None:
         running = gateway(f'cors_origins = ["http://a.example"]\n{KEYED}')
         preflight = httpx.options(
-            f"{running.url}/v1/chat/completions", headers={"origin": "http://a.example", "access-control-request-method": "POST"}
+            f"{running.url}/v1/chat/completions",
+            headers={"origin": "http://a.example", "access-control-request-method": "POST"},
         )
         assert (preflight.status_code, preflight.content) == (204, b"")
         assert preflight.headers["access-control-allow-origin"] == "http://a.example"
@@ -130,8 +144,8 @@ class TestGuards:
         assert "access-control-allow-origin" not in running.get("/v1/models", origin="http://b.example").headers
 
     def test_two_lengths_are_refused(self, gateway: GatewayFactory) -> None:
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"
-        status, _ = talk(gateway(), head)
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        status, _ = talk(gateway(), head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x")
         assert status == 400
 
 
@@ -148,7 +162,9 @@ class TestKeys:
         running = gateway(KEYED)
         assert running.get("/v1/models", authorization="Bearer boss-secret").status_code == 200
         assert running.get("/v1/models", **{"x-api-key": "boss-secret"}).status_code == 200
-        assert running.get("/v1/models", authorization="Bearer wrong", **{"x-api-key": "boss-secret"}).status_code == 401
+        assert (
+            running.get("/v1/models", authorization="Bearer wrong", **{"x-api-key": "boss-secret"}).status_code == 401
+        )
         assert running.get("/v1/models", authorization="Bearer").status_code == 401
 
     def test_scoped_key_sees_and_uses_its_models_only(self, gateway: GatewayFactory) -> None:

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""An engine that does exactly what a test says. It takes llama-server's command line and answers like one unless told otherwise.
+"""An engine that does exactly what a test says. It takes llama-server's command line and answers like one unless told
+otherwise.
 
 What it is told comes from two places:
 
-* `$SCRIPTED_DIR/start.json`, read when it starts: `{"stderr": TEXT, "exit": N, "signal": N, "load_until": NAME, "never_healthy": true,
+* `$SCRIPTED_DIR/start.json`, read when it starts: `{"stderr": TEXT, "exit": N, "signal": N, "load_until": NAME,
+"never_healthy": true,
   "ignore_term": true, "fork": true}`. All may be left out.
 * the field `script` of a request's body: a list of steps, run in order instead of the usual answer:
     ["raw", TEXT]         these bytes, as they are (latin-1), status line and all
@@ -17,8 +19,8 @@ What it is told comes from two places:
     ["close"]             close
     ["exit", N]           exit with that status at once; below 0: kill itself with that signal
 
-It writes one JSON line an event to `$SCRIPTED_DIR/seen.jsonl`: `start`, `request` (with the head's lines and the body's digest), `left` (the
-client closed before the answer was complete), `done`, `term`.
+It writes one JSON line an event to `$SCRIPTED_DIR/seen.jsonl`: `start`, `request` (with the head's lines and the body's
+digest), `left` (the client closed before the answer was complete), `done`, `term`.
 """
 
 import asyncio
@@ -36,8 +38,9 @@ import time
 DIR = os.environ.get("SCRIPTED_DIR", "")
 WORDS = ("The", " capital", " is", " Paris", ".")
 FLAGS = (
-    "-h, --help", "--version", "-m, --model FNAME", "-a, --alias STRING", "--host HOST", "--port PORT", "-c, --ctx-size N",
-    "-np, --parallel N", "-t, --threads N", "--jinja", "--metrics", "--slots", "--no-webui", "--embedding", "--pooling TYPE", "-s, --seed N",
+    "-h, --help", "--version", "-m, --model FNAME", "-a, --alias STRING", "--host HOST", "--port PORT",
+    "-c, --ctx-size N", "-np, --parallel N", "-t, --threads N", "--jinja", "--metrics", "--slots", "--no-webui",
+    "--embedding", "--pooling TYPE", "-s, --seed N",
 )  # fmt: skip
 
 
@@ -125,7 +128,13 @@ class Exchange:
             ok = self.engine.loaded.is_set()
             await self.json({"status": "ok"} if ok else {"error": {"message": "Loading model"}}, 200 if ok else 503)
             return True
-        tell("request", head=self.head, size=len(body), sha256=hashlib.sha256(body).hexdigest(), body=body[:4096].decode("latin-1"))
+        tell(
+            "request",
+            head=self.head,
+            size=len(body),
+            sha256=hashlib.sha256(body).hexdigest(),
+            body=body[:4096].decode("latin-1"),
+        )
         answer = asyncio.ensure_future(self.answer(body))
         watch = asyncio.ensure_future(self.gone())
         await asyncio.wait((answer, watch), return_when=asyncio.FIRST_COMPLETED)
@@ -167,10 +176,21 @@ class Exchange:
             packed = base64.b64encode(struct.pack("<4f", *vector)).decode()
             inputs = ask["input"] if isinstance(ask["input"], list) else [ask["input"]]
             data = [
-                {"object": "embedding", "index": n, "embedding": packed if ask.get("encoding_format") == "base64" else vector}
+                {
+                    "object": "embedding",
+                    "index": n,
+                    "embedding": packed if ask.get("encoding_format") == "base64" else vector,
+                }
                 for n in range(len(inputs))
             ]
-            await self.json({"object": "list", "model": self.engine.alias, "data": data, "usage": {"prompt_tokens": 3, "total_tokens": 3}})
+            await self.json(
+                {
+                    "object": "list",
+                    "model": self.engine.alias,
+                    "data": data,
+                    "usage": {"prompt_tokens": 3, "total_tokens": 3},
+                }
+            )
         elif path == "/tokenize":
             await self.json({"tokens": list(range(len(ask.get("content", "").split())))})
         elif path == "/detokenize":
@@ -204,7 +224,9 @@ class Exchange:
         if chat:
             await event([{"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None}])
         for word in WORDS:
-            await event([{"index": 0, "finish_reason": None} | ({"delta": {"content": word}} if chat else {"text": word})])
+            await event(
+                [{"index": 0, "finish_reason": None} | ({"delta": {"content": word}} if chat else {"text": word})]
+            )
         await event([{"index": 0, "finish_reason": "stop"} | ({"delta": {}} if chat else {"text": ""})])
         if (ask.get("stream_options") or {}).get("include_usage"):
             await event([], usage=usage, timings={"prompt_n": 7, "predicted_n": len(WORDS)})
@@ -230,7 +252,9 @@ class Exchange:
                 print(rest[0], file=sys.stderr, flush=True)
             elif step == "reset":
                 linger = struct.pack("ii", 1, 0)
-                with contextlib.suppress(OSError):  # a unix socket has no such option, and resets anyway with data unread
+                with contextlib.suppress(
+                    OSError
+                ):  # a unix socket has no such option, and resets anyway with data unread
                     self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.writer.transport.abort()
                 return False
@@ -254,8 +278,8 @@ class Exchange:
 
     async def json(self, value, status=200):
         body = json.dumps(value).encode()
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json; charset=utf-8\r\nServer: scripted\r\nContent-Length: {len(body)}\r\n\r\n"
-        await self.raw(head.encode() + body)
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nServer: scripted\r\n"
+        await self.raw(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
 async def main():

@@ -1,7 +1,8 @@
-"""llama-server's command line for the llama.cpp that the xllamacpp wheel carries: llama.cpp's own HTTP server, in this process.
+"""llama-server's command line for the llama.cpp that the xllamacpp wheel carries: llama.cpp's own HTTP server, in this
+process.
 
-Takes llama-server's flags, as many of them as the library has settings for; an unknown one is an error. The key comes from
-LLAMA_API_KEY, where nobody sees it.
+Takes llama-server's flags, as many of them as the library has settings for; an unknown one is an error. The key comes
+from LLAMA_API_KEY, where nobody sees it.
 """
 
 import os
