@@ -204,7 +204,7 @@ cdef class ResponseParser:
         cdef bytes line, name, value, first = (<bytes>lines[0]).rstrip(b"\r")
         cdef bint chunked = False, http11
         cdef object length = None
-        if not first.startswith(b"HTTP/1.") or len(first) < 12 or not first[9:12].isdigit() or first[12:13] not in (b"", b" "):
+        if not first.startswith(b"HTTP/1.") or not first[9:12].isdigit() or first[12:13] not in (b"", b" "):
             raise ProtocolError(f"the engine does not speak HTTP/1.1: {first[:80]!r}")
         http11 = first[7:9] == b"1 "
         self.status = int(first[9:12])
