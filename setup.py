@@ -1,7 +1,7 @@
 """Builds the Cython kernels; everything else about the package is in pyproject.toml.
 
-`BLAZAR_BUILD` chooses the mode: `release` (default), `debug` (bounds checks, no optimisation) or `asan` (debug with the address
-sanitizer; run Python with libasan preloaded). Builds are for any x86-64 or arm64: no `-march`.
+`BLAZAR_BUILD` chooses the mode: `release` (default), `debug` (bounds checks, no optimisation) or `asan` (debug with the
+address sanitizer; run Python with libasan preloaded). Builds are for any x86-64 or arm64: no `-march`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ if MODE not in MODES:
     sys.exit(f"BLAZAR_BUILD={MODE!r}: choose one of {', '.join(MODES)}")
 
 CHECKED = MODE != "release"
-COMPILE = {"release": ["-O3"], "debug": ["-O0", "-g"], "asan": ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"]}
+COMPILE = {
+    "release": ["-O3"],
+    "debug": ["-O0", "-g"],
+    "asan": ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"],
+}
 LINK = {"release": [], "debug": [], "asan": ["-fsanitize=address"]}
 
 DIRECTIVES = {

@@ -1,4 +1,6 @@
-"""Fixtures for every test, and coroutine tests: `async def test_…` runs on uvloop, or with --plain-loop on asyncio in debug mode."""
+"""Fixtures for every test, and coroutine tests: `async def test_…` runs on uvloop, or with --plain-loop on asyncio in
+debug mode.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ TEST_TIMEOUT_S = 60.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--plain-loop", action="store_true", help="run coroutine tests on asyncio's own loop, in debug mode")
+    parser.addoption(
+        "--plain-loop", action="store_true", help="run coroutine tests on asyncio's own loop, in debug mode"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,7 +44,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture(scope="session")
 def cache_dir() -> Path:
     """Where tests keep what is dear to make or to fetch, from one run to the next."""
-    base = os.environ.get("BLAZAR_TEST_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "blazar-tests"
+    base = (
+        os.environ.get("BLAZAR_TEST_CACHE")
+        or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "blazar-tests"
+    )
     path = Path(base)
     path.mkdir(parents=True, exist_ok=True)
     return path

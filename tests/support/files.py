@@ -25,12 +25,20 @@ def tiny_gguf(
 ) -> bytes:
     """A file of architecture llama with one tensor of 16 floats; each part can be replaced."""
     if pairs is None:
-        pairs = [pair("general.architecture", 8, text("llama")), pair("llama.context_length", 4, struct.pack("<I", 2048))]
+        pairs = [
+            pair("general.architecture", 8, text("llama")),
+            pair("llama.context_length", 4, struct.pack("<I", 2048)),
+        ]
     if tensors is None:
         tensors = [("token_embd.weight", (16,), 0, 0)]
     out = magic + struct.pack("<IQQ", version, len(tensors), len(pairs)) + b"".join(pairs)
     for name, shape, kind, offset in tensors:
-        out += text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape) + struct.pack("<IQ", kind, offset)
+        out += (
+            text(name)
+            + struct.pack("<I", len(shape))
+            + struct.pack(f"<{len(shape)}Q", *shape)
+            + struct.pack("<IQ", kind, offset)
+        )
     return out + b"\0" * (-len(out) % 32) + b"\0" * data
 
 
