@@ -99,7 +99,7 @@ cdef class EngineConnection:
         return self._busy and self._parser.f.state == State.COMPLETE
 
     def take_held(self):
-        """What has arrived of the body and nobody has had yet, as one bytes object; reading goes on."""
+        """What has arrived of the body and nobody has had yet, as one bytes object."""
         cdef list held = self._held
         if not held:
             return b""
@@ -119,6 +119,11 @@ cdef class EngineConnection:
             ConnectionError: the connection broke.
         """
         self._pump = pump
+        if pump is not None and self._held:
+            if pump.push(self.take_held()):
+                self.resume()
+            else:
+                self.pause()
         if self._end_waiter is None or self._end_waiter.cancelled():  # whoever waited may have been cancelled meanwhile
             self._end_waiter = self._loop.create_future()
             if self._error is not None:
@@ -218,7 +223,7 @@ cdef class EngineConnection:
         return 0
 
     cdef int _deliver(self, bytes body) except -1:
-        if self._pump is not None and not self._held:
+        if self._pump is not None:
             if not self._pump.push(body):
                 self.pause()
             return 0

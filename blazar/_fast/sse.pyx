@@ -12,9 +12,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcpy, memmove
 
-TAIL_BYTES = 16384  # of the stream's end that is kept; usage and timings are a few hundred bytes
+import re
 
-cdef Py_ssize_t c_tail = TAIL_BYTES
+TAIL_BYTES = 16384  # of the stream's end that is looked at afterwards; usage and timings are a few hundred bytes
+
+# Atomic: a CR LF is one line end and never two.
+LINE_END = re.compile(rb"(?>\r\n|\r|\n)")
+EVENT_END = re.compile(rb"(?>\r\n|\r|\n){2,}")
+
+cdef Py_ssize_t c_tail = TAIL_BYTES + 4  # kept: with the two line ends before, an event that starts there is known to
 
 cdef struct Scan:
     Py_ssize_t column  # bytes of the line so far
@@ -108,27 +114,29 @@ cdef class SseTail:
     @property
     def done(self):
         """Whether the last line is the data line `[DONE]`; some engines leave out the empty line after it."""
-        cdef bytes tail = PyBytes_FromStringAndSize(self._tail, self._size).rstrip(b"\r\n")
-        cdef bytes line = tail[max(tail.rfind(b"\n"), tail.rfind(b"\r")) + 1:]
+        cdef bytes line = LINE_END.split(self._kept().rstrip(b"\r\n")).pop()
         return line.startswith(b"data:") and line[5:].strip(b" ") == b"[DONE]"
 
     def tail_frames(self):
-        """The payloads of the data events that stand wholly in the kept tail, oldest first.
+        """The payloads of the data events that stand wholly in the last TAIL_BYTES, oldest first.
 
-        The lines of an event with several data lines are joined with LF. An event whose start has been forgotten is
-        left out.
+        The lines of an event with several data lines are joined with LF.
         """
-        cdef bytes tail = PyBytes_FromStringAndSize(self._tail, self._size)
-        cdef list events = tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
+        cdef bytes kept = self._kept()
+        cdef Py_ssize_t first = len(kept) - TAIL_BYTES  # an event may start here at the earliest
+        cdef Py_ssize_t start = 0 if self.seen == len(kept) else -1  # of the event so far; -1: unknown
         cdef list found = [], lines
-        events.pop()  # not ended yet, or empty
-        if self.seen > self._size and events:
-            events.pop(0)  # its start may be missing
-        for event in events:
-            lines = [line[5:].removeprefix(b" ") for line in (<bytes>event).split(b"\n") if line.startswith(b"data:")]
-            if lines:
-                found.append(b"\n".join(lines))
+        for end in EVENT_END.finditer(kept):
+            if start >= 0 and start >= first:
+                lines = LINE_END.split(kept[start:end.start()])
+                lines = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+                if lines:
+                    found.append(b"\n".join(lines))
+            start = end.end()
         return found
+
+    cdef bytes _kept(self):
+        return PyBytes_FromStringAndSize(self._tail, self._size)
 
     cdef int _keep(self, const char *p, Py_ssize_t n) except -1:
         """Append to the tail; room grows as the stream does, to twice TAIL_BYTES, so that moving is rare."""

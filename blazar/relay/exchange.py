@@ -232,11 +232,8 @@ async def _pump_all(connection: EngineConnection, client: Client, tail: SseTail)
         connection.resume()
 
     pump = Pump(client.raw_send, tail, stalled)
-    held = connection.take_held()
     ended = connection.attach(pump)
     try:
-        if held and not pump.push(held):
-            connection.pause()
         await ended
         while waiting:
             await asyncio.wait(waiting)
@@ -273,7 +270,6 @@ def _drain(connection: EngineConnection, give_up_s: float, done: Callable[[], No
     """
     ended = connection.attach(_Void())
     connection.resume()
-    connection.take_held()
     timer = asyncio.get_running_loop().call_later(give_up_s, connection.abort)
 
     def finish(future: asyncio.Future[None]) -> None:

@@ -1,0 +1,1 @@
+"""Benches of the kernels against their Python twins; `gate.py` holds their ratios to floors."""
