@@ -17,7 +17,6 @@ import re
 TAIL_BYTES = 16384  # of the stream's end that is looked at afterwards; usage and timings are a few hundred bytes
 
 # Atomic: a CR LF is one line end and never two.
-LINE_END = re.compile(rb"(?>\r\n|\r|\n)")
 EVENT_END = re.compile(rb"(?>\r\n|\r|\n){2,}")
 
 cdef Py_ssize_t c_tail = TAIL_BYTES + 4  # kept: with the two line ends before, an event that starts there is known to
@@ -74,6 +73,29 @@ cdef void end_line(Scan *s) noexcept nogil:
     s.data_line = True
 
 
+cdef list payload(bytes event):
+    """The payload of an event, as a list of one, or of none where it has no data line."""
+    if event.startswith(b"data:") and b"\n" not in event and b"\r" not in event:
+        return [event[5:].removeprefix(b" ")]
+    cdef list lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    lines = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+    return [b"\n".join(lines)] if lines else []
+
+
+cdef list event_ends(bytes text):
+    """(where it ends, where the next one starts) for each event. Nearly every engine sends bare LFs: no regex then."""
+    cdef list found = []
+    cdef Py_ssize_t end, after = 0
+    if b"\r" in text:
+        return [match.span() for match in EVENT_END.finditer(text)]
+    while (end := text.find(b"\n\n", after)) >= 0:
+        after = end + 2
+        while text.startswith(b"\n", after):
+            after += 1
+        found.append((end, after))
+    return found
+
+
 @cython.final
 cdef class SseTail:
     """What is remembered of one stream.
@@ -114,7 +136,8 @@ cdef class SseTail:
     @property
     def done(self):
         """Whether the last line is the data line `[DONE]`; some engines leave out the empty line after it."""
-        cdef bytes line = LINE_END.split(self._kept().rstrip(b"\r\n")).pop()
+        cdef bytes kept = self._kept().rstrip(b"\r\n")
+        cdef bytes line = kept[max(kept.rfind(b"\n"), kept.rfind(b"\r")) + 1:]
         return line.startswith(b"data:") and line[5:].strip(b" ") == b"[DONE]"
 
     def tail_frames(self):
@@ -125,14 +148,11 @@ cdef class SseTail:
         cdef bytes kept = self._kept()
         cdef Py_ssize_t first = len(kept) - TAIL_BYTES  # an event may start here at the earliest
         cdef Py_ssize_t start = 0 if self.seen == len(kept) else -1  # of the event so far; -1: unknown
-        cdef list found = [], lines
-        for end in EVENT_END.finditer(kept):
+        cdef list found = []
+        for end, after in event_ends(kept):
             if start >= 0 and start >= first:
-                lines = LINE_END.split(kept[start:end.start()])
-                lines = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
-                if lines:
-                    found.append(b"\n".join(lines))
-            start = end.end()
+                found.extend(payload(kept[start:end]))
+            start = after
         return found
 
     cdef bytes _kept(self):
