@@ -1,4 +1,6 @@
-"""What the relay's loop costs for a chunk, from the engine's bytes to the client's send, beside the same in plain Python."""
+"""What the relay's loop costs for a chunk, from the engine's bytes to the client's send, beside the same in plain
+Python.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Client:
 
 @pytest.mark.parametrize("side", ["kernel", "reference"])
 def test_relay_chunk(benchmark: BenchmarkFixture, side: str) -> None:
-    """Parse, look, send. The reference takes the bytes from a stream reader in a task, as a relay without a pump would."""
+    """Parse, look, send. The reference takes the bytes from a stream reader in a task, as a relay without a pump
+    would.
+    """
     client = Client()
     if side == "kernel":
         parser = ResponseParser()

@@ -21,6 +21,7 @@ from blazar.config.lines import key_lines
 from blazar.config.schema import Config, KeyConfig, ModelOverride
 
 MAX_FILE_BYTES = 1 << 20
+SECRETS = frozenset(("key", "key_hash"))  # fields whose value no message may show
 # Variables that are not keys: where things are, and how client commands reach a gateway.
 OTHER_VARIABLES = frozenset(
     (
@@ -88,8 +89,9 @@ class _Reader:
             self._add("", f"is not UTF-8 at byte {error.start}")
             return {}
         except tomllib.TOMLDecodeError as error:
-            line = re.search(r"line (\d+)", str(error))
-            self.problems.append(Problem(str(self._path), int(line[1]) if line else 0, "", f"is not TOML: {error}"))
+            at = re.search(r"line (\d+)", str(error))
+            line = int(at[1]) if at else text.count("\n") + 1  # without a line, it is the end of the file
+            self.problems.append(Problem(str(self._path), line, "", f"is not TOML: {error}"))
             return {}
         self._lines = key_lines(text)
         return values
@@ -154,7 +156,8 @@ class _Reader:
         try:
             return msgspec.convert(value, kind, strict=True)
         except msgspec.ValidationError as error:
-            self._add(key, _explain(value, error, kind))
+            secret = key.rpartition(".")[2] in SECRETS
+            self._add(key, _explain("a value that is not shown" if secret else repr(value), error, kind))
             return None
 
     def _convert_table(self, path: str, value: Any, kind: type[msgspec.Struct]) -> dict[str, Any] | None:
@@ -245,10 +248,10 @@ def accepted(kind: msgspec.inspect.Type) -> str:
     return "a table of text" if isinstance(kind, msgspec.inspect.DictType) else "a table"
 
 
-def _explain(value: Any, error: msgspec.ValidationError, kind: Any) -> str:
+def _explain(value: str, error: msgspec.ValidationError, kind: Any) -> str:
     where = re.search(r"at `\$(.+)`", str(error))
     part = f" (at {where[1]})" if where else ""
-    return f"is {value!r}{part}, and has to be {accepted(msgspec.inspect.type_info(kind))}"
+    return f"is {value}{part}, and has to be {accepted(msgspec.inspect.type_info(kind))}"
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:

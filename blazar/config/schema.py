@@ -20,7 +20,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 Transport = Literal["unix", "tcp"]
 OnAbort = Literal["cancel", "drain"]
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+\Z")]
 
 
 class KeyConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class KeyConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _meta(
             "`sha256:` and the hex digest of the secret, instead of `key`",
             live=True,
-            pattern=r"^(sha256:[0-9a-f]{64})?$",
+            pattern=r"^(sha256:[0-9a-f]{64})?\Z",
         ),
     ] = ""
     models: Annotated[
