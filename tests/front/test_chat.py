@@ -74,7 +74,6 @@ def test_official_client_lists_models(client: openai.OpenAI) -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3, 5, 7, 64])
 @pytest.mark.parametrize("framing", ["chunked", "length", "close"])
-@pytest.mark.case("C08")
 def test_stream_reaches_the_client_byte_for_byte(gateway: GatewayFactory, framing: str, cut: int) -> None:
     data = TALE.encode()
     if framing == "chunked":
@@ -135,7 +134,6 @@ class TestFraming:
         assert (seen["size"], seen["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
         assert self.names(running).count("content-length") == 1
 
-    @pytest.mark.rule("B08")
     def test_rewritten_model_name_has_the_right_length(self, gateway: GatewayFactory, short_tmp: object) -> None:
         running = gateway(serve=False)
         running.prepare(models=("owner-model-Q4",))

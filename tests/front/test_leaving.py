@@ -95,7 +95,6 @@ def test_broken_stream_ends_with_an_error_in_its_own_stream(gateway: GatewayFact
     assert running.in_flight() == 0
 
 
-@pytest.mark.case("C13")
 def test_stream_that_ends_without_its_last_frame_is_told(gateway: GatewayFactory) -> None:
     answer = gateway().post(stream=True, script=chunked(event_stream('{"choices":[]}', tail="")))
     assert events_of(answer)[-1]["error"]["blazar_code"] == "BAD_GATEWAY"

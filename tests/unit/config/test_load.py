@@ -105,7 +105,6 @@ def test_bad_secret_is_not_shown(tmp_path: Path) -> None:
     assert "12345678" not in "\n".join(problems(tmp_path, "[[keys]]\nname = 'a'\nkey = 12345678"))
 
 
-@pytest.mark.rule("V01")
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "a\n"])
 def test_key_name_charset(tmp_path: Path, name: str) -> None:
     assert problems(tmp_path, "", {"BLAZAR_KEYS": f'[{{"name": {name!r}, "key": "s"}}]'.replace("'", '"')})

@@ -1,0 +1,193 @@
+"""The supervisor with real processes: shared starts, leases, stops, and those who leave meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from blazar.base.dirs import Dirs
+from blazar.base.endpoint import Endpoint
+from blazar.base.errors import ApiError, Code
+from blazar.base.records import EngineKind
+from blazar.supervisor import LaunchPlan, Supervisor
+from tests.support.scripted_engine import __file__ as engine_path
+
+
+class Client:
+    closed = False
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Plans:
+    """Plans for scripted engines; counts how often it was asked."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.asked = 0
+        self.argv: tuple[str, ...] = (sys.executable, engine_path)
+        self.timeout_s = 20.0
+
+    async def __call__(self, model: str) -> LaunchPlan:
+        self.asked += 1
+        path = str(self.root / f"{model}-{self.asked}.sock")
+        return LaunchPlan(
+            model=model, kind=EngineKind.LLAMACPP, tag="t", argv=(*self.argv, "--host", path),
+            env={"SCRIPTED_DIR": str(self.root)}, endpoint=Endpoint(host="", port=0, unix_path=path, secret="s"),
+            load_timeout_s=self.timeout_s, slots=1, ctx=1, on_abort="cancel",
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def supervised(root: Path) -> AsyncIterator[tuple[Supervisor[Client], Plans]]:
+    dirs = Dirs(config_file=root / "c", data=root / "data")
+    dirs.ensure()
+    plans = Plans(root)
+    supervisor: Supervisor[Client] = Supervisor(dirs=dirs, plan=plans, connect=Client)
+    await supervisor.start()
+    try:
+        yield supervisor, plans
+    finally:
+        await supervisor.stop()
+    assert supervisor.stats() == ()
+
+
+def start(root: Path, text: str) -> None:
+    (root / "start.json").write_text(text)
+
+
+async def test_leases_share_one_start_and_count(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, plans):
+        assert supervisor.try_lease("m") is None
+        leases = await asyncio.gather(*(supervisor.lease("m") for _ in range(5)))
+        assert plans.asked == 1
+        shown = supervisor.stats()[0]
+        assert (shown.state, shown.in_flight, shown.model) == ("busy", 5, "m")
+        fast = supervisor.try_lease("m")
+        assert fast is not None
+        for lease in (*leases, fast):
+            lease.release()
+            lease.release()  # a second time does nothing
+        assert (supervisor.stats()[0].state, supervisor.stats()[0].in_flight) == ("ready", 0)
+
+
+async def test_waiter_that_leaves_does_not_hurt_the_others(short_tmp: Path) -> None:
+    start(short_tmp, '{"load_until": "loaded"}')
+    async with supervised(short_tmp) as (supervisor, plans):
+        waiters = [asyncio.create_task(supervisor.lease("m")) for _ in range(3)]
+        while not (short_tmp / "seen.jsonl").exists():
+            await asyncio.sleep(0.005)
+        waiters[0].cancel()
+        (short_tmp / "loaded.go").touch()
+        assert (await waiters[1]).client is (await waiters[2]).client
+        assert plans.asked == 1
+        assert supervisor.stats()[0].in_flight == 2
+
+
+async def test_failed_load_fails_all_who_wait_and_the_next_starts_anew(short_tmp: Path) -> None:
+    start(short_tmp, '{"stderr": "error: invalid argument: --zzz", "exit": 1}')
+    async with supervised(short_tmp) as (supervisor, plans):
+        outcomes = await asyncio.gather(*(supervisor.lease("m") for _ in range(3)), return_exceptions=True)
+        assert len({id(outcome) for outcome in outcomes}) == 3
+        for outcome in outcomes:
+            assert isinstance(outcome, ApiError)
+            assert outcome.code is Code.ENGINE_CRASHED
+            assert "--zzz" in str(outcome)
+        start(short_tmp, "{}")
+        (await supervisor.lease("m")).release()
+        assert plans.asked == 2
+        assert supervisor.stats()[0].restarts == 1
+
+
+async def test_plan_that_cannot_be_made_fails_all_who_wait(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, _):
+
+        async def none(model: str) -> LaunchPlan:
+            raise ApiError(Code.MODEL_NOT_FOUND, f"no {model}")
+
+        supervisor._plan = none
+        outcomes = await asyncio.gather(*(supervisor.lease("m") for _ in range(2)), return_exceptions=True)
+        assert all(isinstance(outcome, ApiError) and outcome.code is Code.MODEL_NOT_FOUND for outcome in outcomes)
+
+
+async def test_program_that_is_not_there_is_an_error_of_the_engine(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, plans):
+        plans.argv = ("/nowhere/llama-server",)
+        with pytest.raises(ApiError, match="cannot start /nowhere/llama-server"):
+            await supervisor.lease("m")
+
+
+@pytest.mark.rule("T08")
+async def test_silent_load_is_given_up_after_its_time(short_tmp: Path) -> None:
+    start(short_tmp, '{"never_healthy": true, "ignore_term": true}')
+    async with supervised(short_tmp) as (supervisor, plans):
+        plans.timeout_s = 0.5
+        with pytest.raises(ApiError) as caught:
+            await supervisor.lease("m")
+        assert caught.value.code is Code.MODEL_LOAD_TIMEOUT
+
+
+async def test_evict_drains_first_and_a_waiter_gets_a_new_child(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, plans):
+        lease = await supervisor.lease("m")
+        evicting = asyncio.create_task(supervisor.evict("m", drain_s=20))
+        while supervisor.stats()[0].state != "stopping":
+            await asyncio.sleep(0.005)
+        assert supervisor.try_lease("m") is None
+        waiting = asyncio.create_task(supervisor.lease("m"))
+        assert not lease.client.closed
+        lease.release()
+        assert await evicting
+        assert lease.client.closed
+        again = await waiting
+        assert again.client is not lease.client
+        assert plans.asked == 2
+        assert not await supervisor.evict("other", drain_s=0)
+
+
+async def test_evict_while_loading_tells_those_who_wait(short_tmp: Path) -> None:
+    start(short_tmp, '{"load_until": "never"}')
+    async with supervised(short_tmp) as (supervisor, _):
+        waiting = asyncio.create_task(supervisor.lease("m"))
+        while not supervisor.stats():
+            await asyncio.sleep(0.005)
+        assert await supervisor.evict("m", drain_s=0)
+        with pytest.raises(ApiError, match="unloaded while it was loading"):
+            await waiting
+
+
+async def test_death_is_told_with_its_cause_and_the_next_lease_restarts(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, _):
+        lease = await supervisor.lease("m")
+        os.kill(supervisor.stats()[0].pid, 9)
+        cause = await lease.child.wait_gone(10)
+        assert cause is not None
+        assert "SIGKILL" in cause.words
+        lease.release()
+        assert supervisor.stats() == ()
+        (await supervisor.lease("m")).release()
+        assert supervisor.stats()[0].restarts == 1
+
+
+async def test_child_that_lives_is_not_waited_for_longer_than_asked(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, _):
+        lease = await supervisor.lease("m")
+        assert await lease.child.wait_gone(0.05) is None
+        lease.release()
+
+
+async def test_nothing_starts_any_more_once_it_stops(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, _):
+        await supervisor.stop()
+        with pytest.raises(ApiError, match="shutting down"):
+            await supervisor.lease("m")
