@@ -7,18 +7,23 @@ Exit statuses: 0 done, 1 failed, 2 usage or configuration, 3 port in use, 130 in
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from blazar import __version__
 from blazar.base.dirs import Dirs, find_dirs
-from blazar.base.errors import BlazarError, ConfigError
+from blazar.base.errors import BlazarError, ConfigError, UsageError
 
 INTERRUPTED = 130
+MAX_COUNT = 2**31 - 1
+MAX_PORT = 65535
 
 INTRO = """A local AI gateway: one address for OpenAI clients, in front of engines that it installs and runs.
 
@@ -36,13 +41,49 @@ class Context:
     """What every command gets beside its own arguments."""
 
     def __init__(self, config: Path | None) -> None:
+        if config is not None and not config.is_file():  # a slip here would serve without the keys that it holds
+            raise UsageError(f"--config {config}: there is no such file", "check the path, or leave it out")
         self.env = dict(os.environ)
         self.dirs: Dirs = find_dirs(self.env, config=config, warn=lambda text: print(text, file=sys.stderr))
 
 
-def build_parser() -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Reports mistakes as everything else here: one line and a remedy."""
+
+    def error(self, message: str) -> NoReturn:
+        word = re.match(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        if word is None:
+            raise UsageError(message, f"for its usage: {self.prog} --help")
+        import difflib  # only a mistake pays for it
+
+        near = difflib.get_close_matches(word[1], self.commands(), n=1)
+        raise UsageError(
+            f"{self.prog} {word[1]} is no command",
+            "".join(f"did you mean {self.prog} {name}? " for name in near) + f"for the usage: {self.prog} --help",
+        )
+
+    def commands(self) -> list[str]:
+        """The names of this parser's subcommands."""
+        return [name for action in self._actions if action.metavar == "COMMAND" for name in action.choices or ()]
+
+
+def port_number(text: str) -> int:
+    """An argument as a port."""
+    if not (text.isascii() and text.isdigit() and int(text) <= MAX_PORT):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port, which is 0..={MAX_PORT}")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """An argument as a number from 1."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_COUNT):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number in 1..={MAX_COUNT}")
+    return int(text)
+
+
+def build_parser() -> Parser:
     """Every command with its arguments. `run` names the function as `module:function` below `blazar.cli`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="blazar", description=INTRO, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"blazar {__version__}")
@@ -84,11 +125,11 @@ def _add_gateway_commands(commands: Commands) -> None:
     )  # fmt: skip
     quick.add_argument("prompt", nargs="?", default="What is the capital of France?", help="the first question")
     quick.add_argument("--once", action="store_true", help="stop the gateway after the answer")
-    quick.add_argument("--port", type=int, help="port of the gateway")
+    quick.add_argument("--port", type=port_number, metavar="N", help="port of the gateway; 0: a free one")
 
     serve = _add(commands, "serve", "serve:serve", "start the gateway", "blazar serve --port 8080")
     serve.add_argument("--host", metavar="HOST", help="address to listen on")
-    serve.add_argument("--port", type=int, metavar="N", help="port to listen on; 0: a free one")
+    serve.add_argument("--port", type=port_number, metavar="N", help="port to listen on; 0: a free one")
 
     run = _add(
         commands, "run", "run:run", "ask a model: once, from a pipe, or in a conversation",
@@ -99,7 +140,7 @@ def _add_gateway_commands(commands: Commands) -> None:
     run.add_argument(
         "--system", metavar="TEXT", default="You are a helpful assistant.", help="what the model is told first"
     )
-    run.add_argument("--max-tokens", type=int, metavar="N", help="longest answer")
+    run.add_argument("--max-tokens", type=count, metavar="N", help="longest answer")
     _add_client_options(run)
 
     ps = _add(commands, "ps", "ps:ps", "what is loaded")
@@ -154,29 +195,81 @@ def _add_engine_commands(commands: Commands) -> None:
         _add(parts, name, run, about).add_argument("tag", help="the engine's tag")
 
 
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command line.
+
+    Raises:
+        UsageError: they make no sense.
+        SystemExit: they asked for help or the version, which is printed.
+    """
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
+    parser = build_parser()
+    options, rest = parser.parse_known_args(argv)
+    # argparse takes the words of a question before an option or after it, not both: `run MODEL --max-tokens 9 hello`.
+    if rest and options.command == "run" and (rest[0] == "--" or not any(word.startswith("-") for word in rest)):
+        options.prompt += rest[rest[0] == "--" :]
+    elif rest:
+        raise UsageError(f"unrecognized arguments: {' '.join(rest)}", f"for its usage: blazar {options.command} --help")
+    return options
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
-    parser = build_parser()
-    options = parser.parse_args(argv)
-    if not options.command:
-        print(INTRO + "\nblazar --help lists all commands.")
-        return 0
-    module, _, function = options.run.partition(":")
+    make_streams_safe()
     try:
-        status: int = getattr(importlib.import_module(f"blazar.cli.{module}"), function)(
-            Context(options.config), options
-        )
+        status = run_command(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return status
     except ConfigError as error:
-        print(f"blazar: the configuration has mistakes:\n{error}", file=sys.stderr)
-        return error.exit_status
+        return report(f"the configuration has mistakes:\n{error}", error.exit_status)
     except BlazarError as error:
-        print(f"blazar: {error}", file=sys.stderr)
-        return error.exit_status
+        return report(str(error), error.exit_status)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not fail again
+        drop_output()
         return 0
+    except OSError as error:  # a full disk, a directory that may not be read: not worth a traceback
+        drop_output()
+        return report(str(error), 1)
+
+
+def run_command(argv: list[str]) -> int:
+    """Find the command's function and call it."""
+    try:
+        options = parse(argv)
+    except SystemExit as end:  # help or version was printed
+        return int(end.code or 0)
+    if not options.command:
+        print(INTRO + "\nblazar --help lists all commands.")
+        return 0
+    module, _, function = options.run.partition(":")
+    status: int = getattr(importlib.import_module(f"blazar.cli.{module}"), function)(Context(options.config), options)
+    return status
+
+
+def report(text: str, status: int) -> int:
+    """Say what went wrong; returns the exit status. On a terminal, what a progress bar has left of its line goes."""
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(f"{clear}blazar: {text}", file=sys.stderr)
+    return status
+
+
+def make_streams_safe() -> None:
+    """Streams that are closed become empty ones, and a character that the terminal cannot show becomes `?`."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115 - as long as the process
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def drop_output() -> None:
+    """Nobody takes our output any more: the flush at exit must not fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

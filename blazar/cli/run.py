@@ -3,89 +3,66 @@
 from __future__ import annotations
 
 import argparse
+import os
+import stat
 import sys
 
-from blazar.base.errors import CommandError, UsageError
-from blazar.cli.client import GatewayClient, find_gateway
+from blazar.base.errors import UsageError
+from blazar.cli.answer import say
+from blazar.cli.client import ChatAsk, find_gateway
+from blazar.cli.events import Message
 from blazar.cli.main import Context
 
-DIM, PLAIN = "\x1b[2m", "\x1b[0m"
-MAX_TURNS = 200  # messages that a conversation remembers
-HELP = "/clear forgets the conversation, /exit ends it (so does Ctrl-D); Ctrl-C stops an answer"
-
-Messages = list[dict[str, str]]
+MAX_PIPE_BYTES = 50 * 1024 * 1024  # a request's body (L01) cannot hold more
 
 
 def run(context: Context, options: argparse.Namespace) -> int:
     """Ask a model."""
-    client = find_gateway(context, options)
-    system: Messages = [{"role": "system", "content": options.system}] if options.system else []
-    prompt = " ".join(options.prompt)
-    if not sys.stdin.isatty() and not prompt:
-        prompt = sys.stdin.read().strip()
-        if not prompt:
-            raise UsageError("the pipe was empty", 'give a prompt: blazar run MODEL "prompt"')
-    if prompt:
-        say(client, options.model, [*system, {"role": "user", "content": prompt}], options.max_tokens)
-        return 0
-    return converse(client, options.model, system, options.max_tokens)
+    system = (Message("system", clean(options.system)),) if options.system else ()
+    prompt = "\n\n".join(part for part in (clean(" ".join(options.prompt)), piped_text(bool(options.prompt))) if part)
+    with find_gateway(context, options) as client:
+        if prompt:
+            messages = (*system, Message("user", prompt))
+            say(
+                client,
+                ChatAsk(model=options.model, messages=messages, stream=True, max_tokens=options.max_tokens),
+                context.env,
+            )
+            return 0
+        if not sys.stdin.isatty():
+            raise UsageError("there is no question: the pipe was empty", 'give one: blazar run MODEL "prompt"')
+        if not sys.stdout.isatty():
+            raise UsageError(
+                "a conversation needs a terminal, and the output goes elsewhere",
+                'give a question: blazar run MODEL "prompt"',
+            )
+        from blazar.cli.repl import converse
+
+        return converse(context, client, options.model, system, options.max_tokens)
 
 
-def say(client: GatewayClient, model: str, messages: Messages, max_tokens: int | None) -> str:
-    """Print an answer as it comes; returns what was said. Thinking is dimmed on a terminal, and left out elsewhere
-    (B13).
+def piped_text(has_prompt: bool) -> str:
+    """What comes on stdin, if it is no terminal.
+
+    Args:
+        has_prompt: then only a pipe or a file is read, to go with it; anything else, such as a socket that a parent
+            left open, might never end.
+
+    Raises:
+        UsageError: it is too long for any request.
     """
-    terminal = sys.stdout.isatty()
-    said: list[str] = []
-    dimmed = False
-    try:
-        for piece in client.chat(model, messages, max_tokens):
-            if piece.thinking:
-                if not terminal:
-                    continue
-                sys.stdout.write(piece.text if dimmed else DIM + piece.text)
-                dimmed = True
-            else:
-                sys.stdout.write(f"{PLAIN}\n\n{piece.text}" if dimmed else piece.text)
-                dimmed = False
-                said.append(piece.text)
-            sys.stdout.flush()
-    finally:
-        sys.stdout.write(f"{PLAIN if dimmed else ''}\n")
-        sys.stdout.flush()
-    return "".join(said)
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    if has_prompt:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
+            return ""
+    data = sys.stdin.buffer.read(MAX_PIPE_BYTES + 1)
+    if len(data) > MAX_PIPE_BYTES:
+        raise UsageError(f"the pipe holds more than {MAX_PIPE_BYTES >> 20} MiB", "send less")
+    return data.decode("utf-8", "replace").strip()
 
 
-def converse(client: GatewayClient, model: str, system: Messages, max_tokens: int | None) -> int:
-    """Read, ask, print, until the user has enough."""
-    import readline  # noqa: F401 - gives input() editing and history
-
-    print(f"talking to {model}; {HELP}", file=sys.stderr)
-    messages: Messages = []
-    while True:
-        try:
-            line = input(">>> ").strip()
-        except EOFError:
-            print()
-            return 0
-        except KeyboardInterrupt:
-            print()
-            continue
-        if line in ("/exit", "/quit", "/bye"):
-            return 0
-        if line == "/clear":
-            messages.clear()
-        elif line in ("/help", "/?"):
-            print(HELP)
-        elif line:
-            messages.append({"role": "user", "content": line})
-            try:
-                answer = say(client, model, [*system, *messages], max_tokens)
-            except KeyboardInterrupt:
-                messages.pop()
-            except CommandError as error:
-                print(f"blazar: {error}", file=sys.stderr)
-                messages.pop()
-            else:
-                messages.append({"role": "assistant", "content": answer})
-                del messages[:-MAX_TURNS]
+def clean(text: str) -> str:
+    """An argument as text that JSON can carry: bytes that are no UTF-8 become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

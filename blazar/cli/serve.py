@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from blazar.base.errors import UsageError
 from blazar.cli.main import Context
 from blazar.config.load import load_config
 from blazar.config.schema import Config
@@ -15,9 +14,6 @@ from blazar.store.store import Store
 def serve(context: Context, options: argparse.Namespace) -> int:
     """Run the gateway until it is told to stop."""
     from blazar.app import serve as run_gateway  # the server and the loop: not for other commands
-
-    if options.port is not None and not 0 <= options.port <= 65535:
-        raise UsageError(f"--port {options.port} is no port", "use 0..=65535")
 
     def load() -> Config:
         overrides = {}
@@ -38,6 +34,6 @@ def say_what_is_missing(context: Context) -> None:
     with Store.open(context.dirs.db) as store:
         engines, models = store.engines(), store.models()
     if not engines:
-        print("no engine is installed yet: blazar engine install --kind llamacpp", file=sys.stderr)
+        print("no engine is installed yet: blazar engine install", file=sys.stderr)
     if not models:
         print("there are no models yet: blazar pull smollm2-135m-instruct, or blazar import FILE", file=sys.stderr)
