@@ -14,6 +14,7 @@ import fcntl
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -43,6 +44,7 @@ log = logging.getLogger("blazar")
 DRAIN_S = 10.0  # T12
 LAST_WORDS_S = 2.0  # for streams to take the in-band error once the drain is over
 POLL_S = 0.02
+FILE_LIMIT = 65536  # two for each of 8192 streams, and plenty for the rest
 COLLECT_AFTER = (20_000, 20, 50)  # objects, then collections of the younger generation; CPython's own: 700, 10, 10
 
 LoadConfig = Callable[[], Config]
@@ -63,6 +65,7 @@ def serve(load: LoadConfig, dirs: Dirs) -> int:
     """
     config = load()
     listener = bind(config.host, config.port)
+    raise_file_limit()
     with contextlib.closing(listener), claim(dirs):
         set_up_logging(config.log_level)
         with contextlib.closing(Store.open(dirs.db)) as store:
@@ -92,6 +95,14 @@ def claim(dirs: Dirs) -> Iterator[None]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+def raise_file_limit() -> None:
+    """As many descriptors as the system lets us have: a stream takes two, and the usual soft limit is 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILE_LIMIT if hard == resource.RLIM_INFINITY else min(FILE_LIMIT, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def set_up_logging(level: str) -> None:
@@ -225,8 +236,8 @@ def stall_limits(config: Config) -> StallLimits:
 
 
 def settle_collector() -> None:
-    """Keep the garbage collector from holding the loop: what a start has made lives as long as the process and is not looked at
-    again, and young objects, which nearly all die by their reference count, are looked at less often.
+    """Keep the garbage collector from holding the loop: what a start has made lives as long as the process and is not
+    looked at again, and young objects, which nearly all die by their reference count, are looked at less often.
     """
     gc.collect()
     gc.freeze()

@@ -28,6 +28,7 @@ from blazar.relay.client import Client, Receive, Send, Stage
 
 log = logging.getLogger("blazar.edge")
 
+BUSY_RETRY_S = 1
 DRAIN_RETRY_S = 10  # a gateway that drains is gone, or back, after about this long
 
 ROUTES = RouteTable(
@@ -127,6 +128,11 @@ class Edge:
             raise self._routes.missing(call.method, call.path)
         if self._gateway.draining and not route.always:
             raise ApiError(Code.UNAVAILABLE, "the gateway is shutting down", retry_after_s=DRAIN_RETRY_S)
+        limit = self._gateway.config.max_streams
+        if len(self._gateway.stalls.live) > limit and not route.always:
+            raise ApiError(
+                Code.UNAVAILABLE, f"max_streams = {limit} requests are under way", retry_after_s=BUSY_RETRY_S
+            )
         return route
 
     async def _fail(self, call: Call, client: Client, error: ApiError) -> None:
