@@ -162,7 +162,7 @@ def base_url(address: str) -> str:
     Raises:
         UsageError: it is none of these.
     """
-    text = address.strip().rstrip("/")
+    text = address.strip()
     if "://" not in text and text.count(":") > 1 and not text.startswith("["):
         text = f"[{text}]"  # an IPv6 address by itself
     url = text if "://" in text else f"http://{text}"
@@ -174,7 +174,7 @@ def base_url(address: str) -> str:
         parts, port = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise UsageError(f"{address!r} is no address of a gateway", "give HOST, HOST:PORT or http://HOST:PORT")
-    return url if port is not None or "://" in text else f"{url}:{DEFAULTS.port}"
+    return url.rstrip("/") if port is not None or "://" in text else f"{url.rstrip('/')}:{DEFAULTS.port}"
 
 
 def refusal(status: int, content: bytes) -> CommandError:
