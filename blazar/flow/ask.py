@@ -68,7 +68,7 @@ def scan(body: Body) -> Spans:
         raise ApiError(Code.BAD_REQUEST, f"the request's body is not a JSON object: {error}") from error
 
 
-async def with_model(body: Body, asked: str, resolved: str) -> tuple[Body | memoryview, ...]:
+async def with_model(body: Body, asked: str, resolved: str) -> list[Body | memoryview]:
     """The body's parts with the model's name replaced wherever it stands at top level; the rest is not copied.
 
     Args:
@@ -77,7 +77,7 @@ async def with_model(body: Body, asked: str, resolved: str) -> tuple[Body | memo
         resolved: the name that the engine knows.
     """
     if asked == resolved:
-        return (body,)
+        return [body]
     spans = scan(body) if len(body) <= LARGE_BYTES else await asyncio.to_thread(scan, body)
     whole, name = memoryview(body), _encode(resolved)
     parts: list[Body | memoryview] = []
@@ -86,4 +86,4 @@ async def with_model(body: Body, asked: str, resolved: str) -> tuple[Body | memo
         if field == "model":
             parts += (whole[copied:start], name)
             copied = end
-    return (*parts, whole[copied:])
+    return [*parts, whole[copied:]]

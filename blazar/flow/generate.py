@@ -34,6 +34,7 @@ async def generate(gateway: Gateway, call: Call, client: Client) -> None:
     call.model = model.name
     require_scope(call.key, model.name)
     request = EngineRequest(call.method, call.path, await with_model(body, ask.model, model.name))
+    del body  # the request has it, and lets go of it when it has been sent
 
     lease = gateway.supervisor.try_lease(model.name) or await gateway.supervisor.lease(model.name)
     await forward(lease, client, request)

@@ -34,7 +34,7 @@ async def utility(gateway: Gateway, call: Call, client: Client) -> None:
     call.model = model.name
     require_scope(call.key, model.name)
     rest = urlencode([pair for pair in query if pair[0] != "model"])
-    request = EngineRequest(call.method, f"{call.path}?{rest}" if rest else call.path, (body,) if body else ())
+    request = EngineRequest(call.method, f"{call.path}?{rest}" if rest else call.path, [body] if body else [])
 
     lease = gateway.supervisor.try_lease(model.name)
     if lease is None:

@@ -147,6 +147,7 @@ class Client:
                 body += part
                 _check_size(len(body), limit)
         _check_size(len(body), limit)
+        self.progress = int
         self.stage = Stage.ENGINE
         self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch)
         return body

@@ -43,7 +43,7 @@ class EngineRequest(msgspec.Struct, frozen=True):
 
     method: str
     target: str  # path with query
-    parts: tuple[bytes | bytearray | memoryview, ...] = ()
+    parts: list[bytes | bytearray | memoryview]
 
     def wire(self, pool: EnginePool) -> list[bytes | bytearray | memoryview]:
         """The request's bytes: one right length, no header of the client's (C30)."""
@@ -52,6 +52,10 @@ class EngineRequest(msgspec.Struct, frozen=True):
         if size <= JOIN_BYTES:
             return [b"".join((head, *self.parts))]
         return [head, *self.parts]
+
+    def forget(self) -> None:
+        """Let go of the body: it has been sent, and its answer may run for minutes."""
+        self.parts.clear()
 
 
 class BrokenExchange(Exception):
@@ -97,6 +101,7 @@ class Exchange:
                 await _wait_for_small(connection)
         except BrokenExchange as broken:
             raise await self._explain(str(broken)) from broken
+        request.forget()
         tail = SseTail()
         await self._client.start(connection.status, passed_headers(connection, stream))
         self._client.progress = lambda: connection.received

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import httpx
 
 from tests.front.conftest import MODEL, STREAM_HEAD, GatewayFactory, chunked, event_stream, wait_until
 
+LAST = [["chunk", "data: [DONE]\n\n"], ["raw", "0\r\n\r\n"]]
 OPEN = ["raw", f"{STREAM_HEAD}Transfer-Encoding: chunked\r\n\r\n"]
 
 
-async def test_streams_share_a_connection_and_one_that_leaves_hurts_nobody(gateway: GatewayFactory) -> None:
+def test_streams_share_a_connection(gateway: GatewayFactory) -> None:
     running = gateway()
     text = event_stream('{"choices":[{"delta":{"content":"жé🦊"}}]}')
-    leaving = {"model": MODEL, "stream": True, "script": [OPEN, ["chunk", "data: {}\n\n"], ["until", "never"]]}
-    async with connect(running.url) as client:
-        first = await client.post("/v1/chat/completions", json={"model": MODEL, "messages": []})
-        assert (first.status_code, first.http_version) == (200, "HTTP/2")
-
-        async def relayed() -> str:
-            body = {"model": MODEL, "stream": True, "script": chunked(text)}
-            return (await client.post("/v1/chat/completions", json=body)).text
-
-        async with connect(running.url) as other, other.stream("POST", "/v1/chat/completions", json=leaving) as answer:
-            await anext(answer.aiter_raw())
-            assert await asyncio.gather(*(relayed() for _ in range(10))) == [text] * 10
-        await asyncio.to_thread(running.wait_seen, "left")
-        assert await relayed() == text
-    await asyncio.to_thread(wait_until, lambda: running.in_flight() == 0, "the leases to come back")
+    waiting = {"model": MODEL, "stream": True, "script": [OPEN, ["chunk", "data: {}\n\n"], ["until", "go"], *LAST]}
+    relayed = {"model": MODEL, "stream": True, "script": chunked(text)}
+    with connect(running.url) as client, client.stream("POST", "/v1/chat/completions", json=waiting) as answer:
+        parts = answer.iter_raw()
+        assert next(parts) == b"data: {}\n\n"
+        for _ in range(5):
+            other = client.post("/v1/chat/completions", json=relayed)
+            assert (other.text, other.http_version) == (text, "HTTP/2")
+        running.go("go")
+        assert b"".join(parts) == b"data: [DONE]\n\n"
 
 
-def connect(url: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, http1=False, http2=True, timeout=20)
+def test_client_that_leaves_is_seen(gateway: GatewayFactory) -> None:
+    running = gateway()
+    body = {"model": MODEL, "stream": True, "script": [OPEN, ["chunk", "data: {}\n\n"], ["until", "never"]]}
+    with connect(running.url) as client, client.stream("POST", "/v1/chat/completions", json=body) as answer:
+        next(answer.iter_raw())
+    running.wait_seen("left")
+    wait_until(lambda: running.in_flight() == 0, "the lease to come back")
+
+
+def connect(url: str) -> httpx.Client:
+    return httpx.Client(base_url=url, http1=False, http2=True, timeout=20)

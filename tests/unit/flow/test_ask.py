@@ -44,7 +44,7 @@ def test_empty_body_is_named() -> None:
 
 async def test_same_name_passes_the_body_untouched() -> None:
     body = body_of(model="m")
-    assert await with_model(body, "m", "m") == (body,)
+    assert await with_model(body, "m", "m") == [body]
 
 
 names = st.text(max_size=8)
