@@ -150,13 +150,13 @@ class App:
             self._announce()
             gateway.not_ready = ""
             stopped = asyncio.create_task(self._stop.wait())
-            await asyncio.wait((stopped, server), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((stopped, server, *background), return_when=asyncio.FIRST_COMPLETED)
+            broken = [task for task in (server, *background) if task.done()]
+            for task in broken:  # none of them ends by itself: without one the gateway is not whole
+                log.error("a part of the gateway has ended by itself: %s", task, exc_info=task.exception())
             stopped.cancel()
-            if server.done():
-                log.error("the HTTP server ended by itself: %s", server.exception() or "no reason given")
-                return 1
             await self._drain()
-            return 0
+            return 1 if broken else 0
         finally:
             self._server.stop()  # type: ignore[no-untyped-call]
             await gateway.supervisor.stop()

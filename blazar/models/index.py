@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import logging
+import sqlite3
 
 from blazar.base.errors import ApiError, Code
 from blazar.base.records import ModelRow
 from blazar.store.store import Store
+
+log = logging.getLogger("blazar.models")
 
 REFRESH_S = 2.0
 HINT_NAMES = 8  # names that an error lists at most
@@ -62,9 +66,16 @@ class ModelIndex:
         self._rows = {row.name: row for row in rows}
 
     async def run(self) -> None:
-        """Keep the snapshot fresh until cancelled."""
+        """Keep the snapshot fresh until cancelled. A store that cannot be read for now leaves it as it is, and is told once."""
+        failing = False
         while True:
-            await self.refresh()
+            try:
+                await self.refresh()
+                failing = False
+            except sqlite3.Error as error:
+                if not failing:
+                    log.warning("cannot read the models from the store, serving those known: %s", error)
+                failing = True
             await asyncio.sleep(REFRESH_S)
 
     def hint(self, name: str = "") -> str:
