@@ -37,8 +37,9 @@ class Client:
 
 @pytest.mark.parametrize("side", ["kernel", "reference"])
 def test_relay_chunk(benchmark: BenchmarkFixture, side: str) -> None:
-    """Parse, look, send. The reference takes the bytes from a stream reader in a task, as a relay without a pump
-    would.
+    """Parse, look, send.
+
+    The reference takes the bytes from a stream reader in a task, as a relay without a pump would.
     """
     client = Client()
     if side == "kernel":

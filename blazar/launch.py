@@ -74,8 +74,9 @@ class Launcher:
         )
 
     def _endpoint(self, transport: str) -> Endpoint:
-        """A fresh address that nobody else knows the secret of. A unix socket whose path would be too long becomes
-        TCP.
+        """A fresh address that nobody else knows the secret of.
+
+        A unix socket whose path would be too long becomes TCP.
         """
         secret = secrets.token_urlsafe(32)
         path = str(self._dirs.run / f"{secrets.token_hex(6)}.sock")

@@ -1,5 +1,6 @@
-"""The one table of routes: what the edge dispatches on, `allow` headers and the hint at the nearest route are made from
-it.
+"""The one table of routes.
+
+What the edge dispatches on, `allow` headers and the hint at the nearest route are made from it.
 """
 
 from __future__ import annotations

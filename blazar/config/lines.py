@@ -16,8 +16,9 @@ PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*'""")
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """The first line of every key and table, by dotted path; entries of an array of tables are numbered from 0:
-    `keys.0.name`.
+    """The first line of every key and table, by dotted path.
+
+    Entries of an array of tables are numbered from 0: `keys.0.name`.
     """
     found: dict[str, int] = {}
     counts: dict[str, int] = {}

@@ -1,5 +1,6 @@
-"""An error in the shape that the client's dialect expects: as a whole answer, and as a frame in the middle of a
-stream.
+"""An error in the shape that the client's dialect expects.
+
+As a whole answer, and as a frame in the middle of a stream.
 """
 
 from __future__ import annotations

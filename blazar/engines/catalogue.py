@@ -18,8 +18,9 @@ class EngineBuild(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _xllamacpp(filename: str, sha256: str, size_bytes: int) -> EngineBuild:
-    """llama.cpp's own server as a library: of the registry's builds the one that runs on every processor of its
-    kind.
+    """llama.cpp's own server as a library.
+
+    Of the registry's builds the one that runs on every processor of its kind.
     """
     version = "2026.10.11549"
     pin = WheelPin(

@@ -149,8 +149,9 @@ class EngineShed:
         return {Path(row.binary).relative_to(self._dirs.engines).parts[0] for row in self._store.engines()}
 
     def _copy_local(self, origin: Path, name: str, target: Path) -> Path:
-        """Copy a local build: the executable alone, or with everything in its directory. Returns the copy of the
-        executable.
+        """Copy a local build: the executable alone, or with everything in its directory.
+
+        Returns the copy of the executable.
         """
         if origin.is_dir():
             found = next((path for path in (origin / name, origin / "bin" / name) if path.is_file()), None)

@@ -1,5 +1,6 @@
-"""Which installed engine serves a model. The decision is made when the model is started; clients have no say in it
-(B21).
+"""Which installed engine serves a model.
+
+The decision is made when the model is started; clients have no say in it (B21).
 """
 
 from __future__ import annotations

@@ -34,8 +34,9 @@ def probe(binary: Path) -> Manifest:
 
 
 def parse_flags(text: str) -> tuple[str, ...]:
-    """Every flag that a help text lists, sorted. A line lists flags if it starts with one; the text after two blanks
-    describes it.
+    """Every flag that a help text lists, sorted.
+
+    A line lists flags if it starts with one; the text after two blanks describes it.
     """
     found: set[str] = set()
     for line in text.splitlines():

@@ -51,8 +51,9 @@ async def forward(lease: Lease[EnginePool], client: Client, request: EngineReque
 
 
 async def explain(lease: Lease[EnginePool], reason: str) -> ApiError:
-    """What to tell a client whose engine's side broke: that the engine died, in its own words, or just that it
-    broke.
+    """What to tell a client whose engine's side broke.
+
+    That the engine died, in its own words, or just that it broke.
     """
     plan = lease.child.plan
     cause = await lease.child.wait_gone(CRASH_WAIT_S)

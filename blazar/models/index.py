@@ -66,7 +66,10 @@ class ModelIndex:
         self._rows = {row.name: row for row in rows}
 
     async def run(self) -> None:
-        """Keep the snapshot fresh until cancelled. A store that cannot be read for now leaves it as it is, and is told once."""
+        """Keep the snapshot fresh until cancelled.
+
+        A store that cannot be read for now leaves it as it is, and is told once.
+        """
         failing = False
         while True:
             try:

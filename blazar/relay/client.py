@@ -85,16 +85,18 @@ class Client:
     # ---- leaving, and other early ends ----
 
     def interrupt(self, error: ApiError) -> None:
-        """End the request early: its task is cancelled where it waits, and `interrupted` gives the error. The first one
-        counts.
+        """End the request early: its task is cancelled where it waits, and `interrupted` gives the error.
+
+        The first one counts.
         """
         if self._interrupt is None and self._task is not None and self.stage is not Stage.DONE:
             self._interrupt = error
             self._task.cancel()
 
     def interrupted(self) -> ApiError | None:
-        """In a handler of CancelledError: the error of our own interrupt, or None when the task was cancelled from
-        outside.
+        """In a handler of CancelledError.
+
+        The error of our own interrupt, or None when the task was cancelled from outside.
         """
         if self._interrupt is not None and self._task is not None:
             self._task.uncancel()

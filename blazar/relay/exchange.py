@@ -63,8 +63,9 @@ class BrokenExchange(Exception):
 
 
 Explain = Callable[[str], Awaitable[ApiError]]
-"""From the reason of a break to the error that the client is told: whoever knows the engine finds out what became of
-it.
+"""From the reason of a break to the error that the client is told.
+
+Whoever knows the engine finds out what became of it.
 """
 
 
@@ -156,8 +157,9 @@ class Exchange:
         raise BrokenExchange("the engine closed the connection without an answer")
 
     async def _ask(self, connection: EngineConnection, request: EngineRequest) -> bool:
-        """Whether an answer has begun; False: the connection closed before a byte of it. BrokenExchange: garbage or
-        half a head.
+        """Whether an answer has begun; False: the connection closed before a byte of it.
+
+        BrokenExchange: garbage or half a head.
         """
         self._connection = connection
         try:

@@ -1,5 +1,6 @@
-"""The schema's history: one script a version. A script is never changed once it has been released; a new one is
-appended.
+"""The schema's history: one script a version.
+
+A script is never changed once it has been released; a new one is appended.
 """
 
 from __future__ import annotations

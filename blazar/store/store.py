@@ -125,8 +125,9 @@ class Store:
         return _engine(rows[0]) if rows else None
 
     def put_engine(self, row: EngineRow) -> None:
-        """Add an engine, or replace the one of its tag. An active one takes that place from the kind's other
-        engines.
+        """Add an engine, or replace the one of its tag.
+
+        An active one takes that place from the kind's other engines.
         """
         values = msgspec.structs.asdict(row)
         values |= {

@@ -168,8 +168,9 @@ class Child(Generic[C]):
         return self._cause
 
     def stop(self, *, drain_s: float) -> None:
-        """Ask it to end, when its requests have ended or the time is over. The shortest time of several calls
-        counts.
+        """Ask it to end, when its requests have ended or the time is over.
+
+        The shortest time of several calls counts.
         """
         self._drain_s = min(self._drain_s, drain_s) if self._stop.is_set() else drain_s
         self._stop.set()

@@ -142,8 +142,9 @@ class EngineProcess:
         self._reap()
 
     def _reap(self) -> None:
-        """The engine is dead but not reaped, so that its pid still names its group: end what is left of it, then
-        reap.
+        """The engine is dead but not reaped, so that its pid still names its group.
+
+        End what is left of it, then reap.
         """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -162,8 +163,9 @@ class EngineProcess:
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:
-    """What runs in the child before exec: be killed when the gateway's thread ends, and end now if it has already
-    (Linux).
+    """What runs in the child before exec.
+
+    Be killed when the gateway's thread ends, and end now if it has already (Linux).
     """
     if _LIBC is None:
         return None
