@@ -1,5 +1,6 @@
-"""An answer on its way to the user: as it is where it goes into a file or a pipe, readable and harmless on a
-terminal.
+"""An answer on its way to the user.
+
+As it is where it goes into a file or a pipe, readable and harmless on a terminal.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class AnswerPrinter:
             self._write(self._close + gap)
 
     def _write(self, text: str) -> None:
+        self._last = text[-1:] or self._last  # first: Ctrl-C may come in the middle of the write
         self._out.write(text)
-        self._last = text[-1:] or self._last
 
 
 def say(client: GatewayClient, ask: ChatAsk, env: Mapping[str, str]) -> str:
@@ -86,4 +87,3 @@ def print_all(client: GatewayClient, ask: ChatAsk, printer: AnswerPrinter) -> No
                 printer.show(piece)
     finally:
         printer.end()
-

@@ -15,7 +15,7 @@ import msgspec
 from blazar.base.errors import CommandError
 
 MAX_LINE_BYTES = 16 * 1024 * 1024  # of an event; what is longer is no chat answer
-LINE_END = re.compile(rb"\r\n|\n|\r(?=[\s\S])")  # a CR at the very end may be half of a CRLF
+LINE_END = re.compile(rb"\r\n|\n|\r")  # a CRLF that is cut in two gives one more empty line: that is nothing here
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -104,5 +104,4 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield from whole
         if len(held) > MAX_LINE_BYTES:
             raise CommandError(f"the answer holds an event of more than {MAX_LINE_BYTES} bytes")
-    if held:
-        yield held.rstrip(b"\r")
+    yield held

@@ -57,8 +57,8 @@ def quickstart(context: Context, options: argparse.Namespace) -> int:
         first_answer(context, url, model, options.prompt)
         if options.once:
             return 0
-        print(f"{next_steps(url, model, usual)}\nCtrl-C stops it; blazar serve starts it again.", flush=True)
         try:
+            print(f"{next_steps(url, model, usual)}\nCtrl-C stops it; blazar serve starts it again.", flush=True)
             return gateway.wait()
         except KeyboardInterrupt:  # as announced: not a failure
             print(file=sys.stderr)

@@ -75,24 +75,31 @@ def converse(
     with line_editing(context.dirs.data / "history"):
         while True:
             try:
-                line = input(">>> ").strip()
-            except EOFError:
+                if not turn(conversation):
+                    return 0
+            except KeyboardInterrupt:  # at the prompt, or on the way to it
                 print()
-                return 0
-            except KeyboardInterrupt:
-                print()
-                continue
-            if line in ("/exit", "/quit", "/bye"):
-                return 0
-            if line == "/clear":
-                conversation.messages.clear()
-                print("forgotten")
-            elif line in ("/help", "/?"):
-                print(HELP)
-            elif COMMAND.fullmatch(line):
-                print(f"there is no {line}:\n{HELP}")
-            elif line:
-                conversation.ask(line.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+
+
+def turn(conversation: Conversation) -> bool:
+    """Read a line and do what it says; returns whether the conversation goes on."""
+    try:
+        line = input(">>> ").strip()
+    except EOFError:
+        print()
+        return False
+    if line in ("/exit", "/quit", "/bye"):
+        return False
+    if line == "/clear":
+        conversation.messages.clear()
+        print("forgotten")
+    elif line in ("/help", "/?"):
+        print(HELP)
+    elif COMMAND.fullmatch(line):
+        print(f"there is no {line}:\n{HELP}")
+    elif line:
+        conversation.ask(line.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+    return True
 
 
 @contextlib.contextmanager

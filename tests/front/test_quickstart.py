@@ -9,9 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import httpx
 import pytest
 
-from tests.front.conftest import GatewayFactory, Running, wait_until
+from tests.front.conftest import PATIENCE_S, STREAM_HEAD, GatewayFactory, Running, wait_until
 from tests.support.terminal import INTERRUPT, Terminal
 
 FIRST = "> What is the capital of France?\nThe capital is Paris.\n"
@@ -80,3 +81,23 @@ def test_gateway_ends_with_the_command(gateway: GatewayFactory, end: Callable[[T
         assert terminal.wait() == status
         wait_until(lambda: is_gone(pid), "the gateway's end")
     assert "Traceback" not in terminal.text
+
+
+def test_interrupt_lets_the_answers_of_others_end(gateway: GatewayFactory) -> None:
+    running = gateway(serve=False)
+    with Terminal("quickstart", "--port", "0", env=running.env) as terminal:
+        url = terminal.wait_for("/v1. Next").split()[-2].removesuffix("/v1.")
+        terminal.wait_for("Ctrl-C stops it")
+        script = [
+            ["raw", f"{STREAM_HEAD}Transfer-Encoding: chunked\r\n\r\n"], ["chunk", "data: 1\n\n"], ["until", "end"],
+            ["chunk", "data: [DONE]\n\n"], ["raw", "0\r\n\r\n"],
+        ]  # fmt: skip
+        ask = {"model": "scripted", "messages": [], "stream": True, "script": script}
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=ask, timeout=PATIENCE_S) as answer:
+            pieces = answer.iter_text()
+            next(pieces)
+            terminal.type(INTERRUPT)
+            wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 503, "the drain")
+            running.go("end")
+            assert "".join(pieces).endswith("data: [DONE]\n\n")
+        assert terminal.wait() == 0

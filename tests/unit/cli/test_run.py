@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from blazar.cli.client import GatewayClient
 from blazar.cli.main import Context
 from blazar.cli.quickstart import first_answer
+from blazar.cli.repl import converse
 from tests.support.terminal import END, INTERRUPT, Terminal
 from tests.unit.cli.conftest import Gateway
 
@@ -125,10 +127,29 @@ def test_interrupt_stops_the_answer_and_not_the_conversation(env: dict[str, str]
         assert book.left.wait(10)
         terminal.type("next\n")
         terminal.wait_for("4 messages, the last: next")  # the system's, the question, what came of its answer, this one
-        terminal.type(INTERRUPT)  # at the prompt: nothing to stop
         terminal.wait_for(">>> ")
         terminal.type("/exit\n")
         assert terminal.wait() == 0
+
+
+def test_interrupt_at_the_prompt_asks_again(
+    env: dict[str, str], book: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not on a terminal: Python's input() may notice a Ctrl-C that comes just after its prompt only with the next key.
+    for name in ("BLAZAR_CONFIG", "BLAZAR_DATA_DIR"):
+        monkeypatch.setenv(name, env[name])
+    typed = iter([KeyboardInterrupt, KeyboardInterrupt, "hello", EOFError])
+
+    def read(prompt: str) -> str:
+        line = next(typed)
+        if isinstance(line, str):
+            return line
+        raise line
+
+    monkeypatch.setattr("builtins.input", read)
+    with GatewayClient(f"http://{book.address}", "") as client:
+        assert converse(Context(None), client, "m", (), None) == 0
+    assert [ask["messages"][-1]["content"] for ask in book.asked] == ["hello"]
 
 
 def test_conversation_remembers_until_it_is_cleared(env: dict[str, str]) -> None:
