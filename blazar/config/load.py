@@ -31,6 +31,7 @@ OTHER_VARIABLES = frozenset(
         "BLAZAR_KEY",
         "BLAZAR_BUILD",
         "BLAZAR_TEST_CACHE",
+        "BLAZAR_CI_CACHE",
         "BLAZAR_ENGINE_OF",
     )
 )
