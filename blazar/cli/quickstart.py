@@ -7,6 +7,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -26,6 +27,7 @@ from blazar.models.catalogue import FIRST_MODEL
 from blazar.sources.progress import terminal_progress
 
 STOP_S = 20.0  # the gateway's own drain, and some more
+LOOK_AGAIN_S = 0.2  # for the gateway's end
 LOOK_S = 2.0  # for a gateway that may be there already
 MAX_TOKENS = 256  # a small model may never find an end by itself: the first answer does
 SYSTEM = Message("system", "You are a helpful assistant.")
@@ -59,7 +61,9 @@ def quickstart(context: Context, options: argparse.Namespace) -> int:
             return 0
         try:
             print(f"{next_steps(url, model, usual)}\nCtrl-C stops it; blazar serve starts it again.", flush=True)
-            return gateway.wait()
+            while gateway.poll() is None:  # a signal just before a wait without end would be seen at that end only
+                time.sleep(LOOK_AGAIN_S)
+            return gateway.returncode
         except KeyboardInterrupt:  # as announced: not a failure
             print(file=sys.stderr)
     return 0
@@ -129,7 +133,8 @@ def running_gateway(context: Context, port: int | None) -> Iterator[tuple[str, s
     Raises:
         CommandError: it did not start; it has said why, and the exit status is its own.
     """
-    argv = [sys.executable, "-m", "blazar", "serve"]
+    # -P: in a clone, the tree itself must not come before what is installed, which has the kernels.
+    argv = [sys.executable, "-P", "-m", "blazar", "serve"]
     if port is not None:
         argv += ["--port", str(port)]
     environment = {
