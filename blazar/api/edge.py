@@ -17,7 +17,7 @@ from typing import Any
 from blazar.api import views
 from blazar.api.guards import Cors, HostGuard
 from blazar.api.routes import Route, RouteTable
-from blazar.base.errors import ApiError, Code
+from blazar.base.errors import ApiError, BlazarError, Code
 from blazar.dialects.errors import error_body
 from blazar.flow.call import Call
 from blazar.flow.gateway import Gateway
@@ -93,6 +93,10 @@ class Edge:
         except ApiError as error:
             code = error.code.name
             await self._fail(call, client, error)
+        except BlazarError as error:  # of a service below: readable, but no fault of the request's
+            code = Code.INTERNAL.name
+            log.error("request %s failed: %s", call.trace_id, error)
+            await self._fail(call, client, ApiError(Code.INTERNAL, error.message, error.remedy))
         except Exception:
             log.exception("request %s failed", call.trace_id)
             code = Code.INTERNAL.name

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-import sqlite3
 
-from blazar.base.errors import ApiError, Code
+from blazar.base.errors import ApiError, Code, CommandError
 from blazar.base.records import ModelRow
 from blazar.store.store import Store
 
@@ -75,9 +74,9 @@ class ModelIndex:
             try:
                 await self.refresh()
                 failing = False
-            except sqlite3.Error as error:
+            except CommandError as error:
                 if not failing:
-                    log.warning("cannot read the models from the store, serving those known: %s", error)
+                    log.warning("serving the models that are known: %s", error)
                 failing = True
             await asyncio.sleep(REFRESH_S)
 

@@ -67,8 +67,20 @@ class Store:
         self.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """The connection, by one at a time; what SQLite complains of becomes an error that can be read."""
         with self._lock:
+            try:
+                yield self._connection
+            except sqlite3.Error as error:
+                raise CommandError(
+                    f"the store cannot be used: {error}",
+                    "check that its disk is writable and has space, then try again",
+                ) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._open():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -78,8 +90,8 @@ class Store:
             self._connection.execute("COMMIT")
 
     def _read(self, query: str, *values: object) -> list[sqlite3.Row]:
-        with self._lock:
-            return self._connection.execute(query, values).fetchall()
+        with self._open() as connection:
+            return connection.execute(query, values).fetchall()
 
     # ---- models ----
 

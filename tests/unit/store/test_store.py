@@ -79,6 +79,15 @@ def test_file_that_is_no_database_is_refused(path: Path) -> None:
         Store.open(path)
 
 
+def test_store_that_cannot_be_written_is_a_readable_error(path: Path) -> None:
+    with Store.open(path) as store:
+        store._connection.execute("PRAGMA query_only = 1")
+        with pytest.raises(CommandError, match="the store cannot be used: attempt to write a readonly database"):
+            store.put_model(MODEL)
+        store._connection.execute("PRAGMA query_only = 0")
+        store.put_model(MODEL)
+
+
 LATER = (*SCRIPTS, "ALTER TABLE models ADD COLUMN note TEXT NOT NULL DEFAULT ''")
 
 
