@@ -245,6 +245,7 @@ class Child(Generic[C]):
                     return
                 await _first(health, process.exited, self._stop, timeout_s=left)
             if health.done() and not process.exited.done() and not self._stop.is_set():
+                health.result()
                 self._client = self._connect(self.plan.endpoint)
                 self._move(Event.HEALTHY)
                 self._settled.set()

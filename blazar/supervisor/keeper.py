@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from blazar.base.files import write_atomically
 from blazar.supervisor import watchdog
 from blazar.supervisor.process import EngineProcess, start_time
 
@@ -81,7 +80,10 @@ class Keeper:
     def keep(self, process: EngineProcess, *, tag: str, model: str) -> None:
         """From now on, see to it that this engine does not outlive the gateway."""
         record = RunRecord(process.pid, process.started, self._mark, tag, model)
-        write_atomically(self._records / f"{process.pid}.json", msgspec.json.encode(record), mode=0o600)
+        # Whole or absent, but not forced to the disk: that would hold the loop, and no process outlives a power cut.
+        path = self._records / f"{process.pid}.json"
+        path.with_suffix(".new").write_bytes(msgspec.json.encode(record))
+        path.with_suffix(".new").replace(path)
         self._kept[process.pid] = process.started
         self._tell(f"add {process.pid} {process.started}\n")
 
