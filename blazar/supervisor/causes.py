@@ -56,7 +56,7 @@ PATTERNS: tuple[tuple[CauseKind, re.Pattern[str]], ...] = (
     (CauseKind.PORT, re.compile(r"address already in use|couldn't bind|could not bind|failed to bind", re.I)),
     (
         CauseKind.BAD_FLAG,
-        re.compile(r"invalid argument|unrecognized arguments?|unknown argument|unexpected argument", re.I),
+        re.compile(r"invalid argument: ?-|unrecognized arguments?|unknown argument|unexpected argument", re.I),
     ),
     (
         CauseKind.MISSING_LIBRARY,
