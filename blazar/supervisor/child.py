@@ -31,6 +31,7 @@ HEALTH_LAST_S = 0.1
 HEALTH_TIMEOUT_S = 5.0
 SECOND_TERM_S = 0.3  # llama-server, told once while a stream runs, hangs; told twice it ends at once
 KILL_S = 2.0
+DATA_REMEDY = "check that the data directory is writable and has space, then start the gateway again"
 
 
 class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,14 +205,15 @@ class Child(Generic[C]):
     async def _live(self) -> None:
         """Start, serve, end. Whatever happens, it ends in GONE and wakes everybody."""
         try:
-            process = self._process = self._spawn()
+            process = self._spawn()
             await self._load(process)
             if self.state is State.READY:
                 await _first(process.exited, self._stop)
             await self._end(process)
         except CommandError as error:
-            self.failure = ApiError(Code.ENGINE_CRASHED, error.message, error.remedy)
-            self._cause = CrashCause(CauseKind.EXIT, error.message, 127)
+            self._fail_start(error.message, error.remedy)
+        except OSError as error:  # its log, its record: the data directory is not what it was
+            self._fail_start(f"cannot start {self.plan.tag} for {self.plan.model}: {error}", DATA_REMEDY)
         finally:
             self.kill()  # nothing to do, unless something here has failed
             if self._client is not None:
@@ -222,12 +224,17 @@ class Child(Generic[C]):
             self._settled.set()
             self._gone.set()
 
+    def _fail_start(self, message: str, remedy: str) -> None:
+        log.error("%s: %s", self.plan.model, message)
+        self.failure = ApiError(Code.ENGINE_CRASHED, message, remedy)
+        self._cause = CrashCause(CauseKind.EXIT, message, 127)
+
     def _remove_socket(self) -> None:
         if self.plan.endpoint.unix_path:
             Path(self.plan.endpoint.unix_path).unlink(missing_ok=True)
 
     def _spawn(self) -> EngineProcess:
-        process = EngineProcess(self.plan.argv, self.plan.env, self._mark, self._log_path)
+        process = self._process = EngineProcess(self.plan.argv, self.plan.env, self._mark, self._log_path)
         self._keeper.keep(process, tag=self.plan.tag, model=self.plan.model)
         log.info("%s: starting %s (pid %d)", self.plan.model, self.plan.tag, process.pid)
         return process

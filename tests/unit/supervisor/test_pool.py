@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -191,3 +193,25 @@ async def test_nothing_starts_any_more_once_it_stops(short_tmp: Path) -> None:
         await supervisor.stop()
         with pytest.raises(ApiError, match="shutting down"):
             await supervisor.lease("m")
+
+
+@pytest.mark.parametrize("folder", ["log", "run"])
+async def test_data_directory_that_has_gone_is_an_error_that_says_so(short_tmp: Path, folder: str) -> None:
+    async with supervised(short_tmp) as (supervisor, plans):
+        shutil.rmtree(short_tmp / "data" / folder)
+        with pytest.raises(ApiError, match="check that the data directory is writable"):
+            await supervisor.lease("m")
+        assert plans.asked == 1
+        assert supervisor.stats() == ()
+        while marked(short_tmp):  # one that was started already is ended
+            await asyncio.sleep(0.005)
+
+
+def marked(root: Path) -> list[str]:
+    """Processes that a plan of this root has started."""
+    mark, found = f"SCRIPTED_DIR={root}".encode(), []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
