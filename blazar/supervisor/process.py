@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from blazar.base.errors import CommandError
+from blazar.supervisor.watchdog import MARK, STARTED, stat_fields
 
-MARK = "BLAZAR_ENGINE_OF"  # environment variable: by it the watchdog finds whatever descends from an engine
 RING_BYTES = 64 * 1024  # of an engine's last output that is kept in memory
 LOG_BYTES = 4 * 1024 * 1024  # an engine's log file; one older one is kept
 PR_SET_PDEATHSIG = 1
+LAST_READS = 16  # of RING_BYTES each, once it is dead
 EXIT_POLL_S = 0.05  # where the kernel has no pidfd
 
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -32,11 +33,8 @@ def start_time(pid: int) -> str:
     Together with the pid it names a process for good.
     """
     if Path("/proc/self").exists():
-        try:
-            text = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            return ""
-        return text.rpartition(")")[2].split()[19]
+        fields = stat_fields(str(pid))
+        return fields[STARTED] if fields else ""
     answer = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return answer.stdout.strip()
 
@@ -56,6 +54,7 @@ class EngineProcess:
 
     Raises:
         CommandError: it cannot be started.
+        OSError: its log cannot be written.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], mark: str, log_path: Path) -> None:
@@ -86,7 +85,7 @@ class EngineProcess:
         self._output = self._popen.stdout.fileno()
         os.set_blocking(self._output, False)
         self._loop.add_reader(self._output, self._read_output)
-        self._watch_exit()
+        self._watch_exit()  # from here on, whatever fails elsewhere, its end is seen and its group ends with it
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the engine and everything in its group."""
@@ -100,41 +99,53 @@ class EngineProcess:
 
     # ---- output ----
 
-    def _read_output(self) -> None:
+    def _read_output(self) -> bool:
+        """Take what there is; whether there was anything."""
         try:
             data = os.read(self._output, RING_BYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data = b""
         if not data:
             self._loop.remove_reader(self._output)
-            return
+            return False
         self.output_at = self._loop.time()
         self._ring += data
         del self._ring[:-RING_BYTES]
         with contextlib.suppress(OSError):  # a full disk must not take the engine with it: the ring has the words
             self._log.write(data)
             if self._log.tell() > LOG_BYTES:
-                self._log.close()
-                self._log_path.replace(self._log_path.with_name(f"{self._log_path.name}.1"))
-                self._log = self._log_path.open("ab", buffering=0)
+                self._turn_log()
+        return True
+
+    def _turn_log(self) -> None:
+        """Begin a new log file. The old one stays in use until there is another."""
+        self._log_path.replace(self._log_path.with_name(f"{self._log_path.name}.1"))
+        old, self._log = self._log, self._log_path.open("ab", buffering=0)
+        old.close()
 
     # ---- the end ----
 
     def _watch_exit(self) -> None:
-        if hasattr(os, "pidfd_open"):
+        try:
             pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # another system, an old or sandboxed kernel, no descriptor left
+            self._loop.call_later(EXIT_POLL_S, self._poll_exit)
+        else:
             self._loop.add_reader(pidfd, self._on_exit, pidfd)
+
+    def _poll_exit(self) -> None:
+        if self._has_ended():
+            self._reap()
         else:
             self._loop.call_later(EXIT_POLL_S, self._poll_exit)
 
-    def _poll_exit(self) -> None:
-        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            self._loop.call_later(EXIT_POLL_S, self._poll_exit)
-        else:
-            self._reap()
+    def _has_ended(self) -> bool:
+        """Whether it is dead: without reaping it, where that is possible (not on macOS before Python 3.13)."""
+        if not hasattr(os, "waitid"):
+            return self._popen.poll() is not None
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _on_exit(self, pidfd: int) -> None:
         self._loop.remove_reader(pidfd)
@@ -148,10 +159,8 @@ class EngineProcess:
         """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        for _ in range(RING_BYTES // 4096):  # its last words may still be in the pipe; a grandchild may hold it open
-            before = self.output_at
-            self._read_output()
-            if self.output_at == before:
+        for _ in range(LAST_READS):  # its last words may still be in the pipe; who left its group may still be writing
+            if not self._read_output():
                 break
         self._loop.remove_reader(self._output)
         assert self._popen.stdout is not None

@@ -6,6 +6,9 @@ The gateway holds the pipe's other end and writes a line for each engine: `add P
 ends, the gateway is gone, however it died. Then everything goes that is in one of those groups, or that has MARK in its
 environment, which whatever an engine starts inherits. A pid that belongs to another process by now is told by its start
 time. Without /proc only the groups are known.
+
+A group whose leader has gone is still that group: its number is not given to anybody else while it has members, and the
+gateway, which alone reaps the leader, was there until the pipe ended.
 """
 
 import os
@@ -15,14 +18,18 @@ import time
 
 MARK = "BLAZAR_ENGINE_OF"
 BUDGET_S = 1.0
+GROUP, SESSION, STARTED = 2, 3, 19  # of what /proc/PID/stat has after the name
 PAUSE_S = 0.01
 
 
 def stat_fields(pid: str) -> list[str]:
-    """/proc/PID/stat after the name: state, parent, group…; [] where there is no such process."""
+    """/proc/PID/stat after the name: state, parent, group, session…; [] where there is no such process.
+
+    Read as bytes: the name is whatever its process wants, cut at 15 bytes, so within a character too.
+    """
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].decode("ascii").split()
     except OSError:
         return []
 
@@ -37,18 +44,20 @@ def is_marked(pid: str, mark: bytes) -> bool:
 
 
 def find(groups: dict[int, str], mark: bytes) -> list[int]:
-    """The processes that have to go."""
+    """The processes that have to go: those of the groups, those of their sessions, those that bear the mark."""
     ours = {
-        group for group, started in groups.items() if not (leader := stat_fields(str(group))) or leader[19] == started
+        group: int(started)
+        for group, started in groups.items()
+        if started and (not (leader := stat_fields(str(group))) or leader[STARTED] == started)
     }
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         fields = stat_fields(pid)
         if not fields or fields[0] in "ZX" or int(pid) == os.getpid():
             continue
-        # A group whose leader is gone cannot have been taken over by others while it has members, but they have to bear
-        # the mark.
-        if is_marked(pid, mark) or (int(fields[2]) in ours and stat_fields(fields[2])):
+        began = min((ours[number] for number in map(int, fields[GROUP : SESSION + 1]) if number in ours), default=None)
+        # Whoever is older than the leader is no child of it.
+        if (began is not None and int(fields[STARTED]) >= began) or is_marked(pid, mark):
             found.append(int(pid))
     return found
 
