@@ -72,18 +72,36 @@ PATTERNS: tuple[tuple[CauseKind, re.Pattern[str]], ...] = (
 )
 
 
-def diagnose(status: int, output: str, *, stopped: bool) -> CrashCause:
+# A model that was served has had its flags, its libraries and its file read: such words in its output, which may be
+# hours old or a client's, are no cause.
+WHILE_LOADING = frozenset(
+    (
+        CauseKind.UNKNOWN_ARCHITECTURE,
+        CauseKind.PORT,
+        CauseKind.BAD_FLAG,
+        CauseKind.MISSING_LIBRARY,
+        CauseKind.MODEL_FILE,
+    )
+)
+
+
+def diagnose(status: int, output: str, *, stopped: bool, loading: bool) -> CrashCause:
     """The cause of an end.
 
     Args:
         status: exit status, or minus the signal's number, as subprocess gives it.
         output: the end of what the engine printed.
         stopped: we asked it to end.
+        loading: it was never ready.
     """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if stopped and status in (0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM):
         return CrashCause(CauseKind.CLEAN, "stopped", status)
+    if status == 0 and not loading:
+        return CrashCause(CauseKind.CLEAN, lines[-1][:MAX_WORDS] if lines else "it printed nothing", status)
     for kind, pattern in PATTERNS:
+        if kind in WHILE_LOADING and not loading:
+            continue
         for line in reversed(lines):
             if pattern.search(line):
                 return CrashCause(kind, line[:MAX_WORDS], status)

@@ -7,6 +7,7 @@ look at it that may be stale; between a decision and what it causes nothing is a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ HEALTH_LAST_S = 0.1
 HEALTH_TIMEOUT_S = 5.0
 SECOND_TERM_S = 0.3  # llama-server, told once while a stream runs, hangs; told twice it ends at once
 KILL_S = 2.0
+REAP_S = 2.0  # from SIGKILL to the end, which only the kernel can delay
 DATA_REMEDY = "check that the data directory is writable and has space, then start the gateway again"
 
 
@@ -133,7 +135,8 @@ class Child(Generic[C]):
         self._stop = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._drain_s = 0.0
+        self._hurry = asyncio.Event()  # the drain's end may have come nearer
+        self._drain_until = 0.0  # loop time
         self._task = asyncio.create_task(self._live())
 
     # ---- for others ----
@@ -168,13 +171,20 @@ class Child(Generic[C]):
             return None
         return self._cause
 
+    @property
+    def lost_its_port(self) -> bool:
+        """Whether somebody else took its port before it could: another start, with another port, may succeed."""
+        return self._client is None and self._cause is not None and self._cause.kind is CauseKind.PORT
+
     def stop(self, *, drain_s: float) -> None:
         """Ask it to end, when its requests have ended or the time is over.
 
         The shortest time of several calls counts.
         """
-        self._drain_s = min(self._drain_s, drain_s) if self._stop.is_set() else drain_s
+        until = asyncio.get_running_loop().time() + drain_s
+        self._drain_until = min(self._drain_until, until) if self._stop.is_set() else until
         self._stop.set()
+        self._hurry.set()
 
     def kill(self) -> None:
         """End it now, without waiting."""
@@ -216,22 +226,27 @@ class Child(Generic[C]):
             self._fail_start(f"cannot start {self.plan.tag} for {self.plan.model}: {error}", DATA_REMEDY)
         finally:
             self.kill()  # nothing to do, unless something here has failed
-            if self._client is not None:
-                self._client.close()
-            if self.state is not State.GONE:
-                self._move(Event.EXIT)
-            self._remove_socket()
-            self._settled.set()
-            self._gone.set()
+            self._leave()
 
     def _fail_start(self, message: str, remedy: str) -> None:
         log.error("%s: %s", self.plan.model, message)
         self.failure = ApiError(Code.ENGINE_CRASHED, message, remedy)
         self._cause = CrashCause(CauseKind.EXIT, message, 127)
 
-    def _remove_socket(self) -> None:
+    def _leave(self) -> None:
+        """GONE, and nobody waits any more."""
+        if self._cause is None:  # a bug here, or the loop is being torn down: the task has the exception
+            self.failure = self.failure or ApiError(Code.INTERNAL, f"the supervision of {self.plan.model} broke off")
+            self._cause = CrashCause(CauseKind.SIGNAL, "ended because its supervision broke off", -signal.SIGKILL)
+        if self.state is not State.GONE:
+            self._move(Event.EXIT)
+        self._settled.set()
+        self._gone.set()
         if self.plan.endpoint.unix_path:
-            Path(self.plan.endpoint.unix_path).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a leftover socket does no harm: no two have the same name
+                Path(self.plan.endpoint.unix_path).unlink(missing_ok=True)
+        if self._client is not None:
+            self._client.close()
 
     def _spawn(self) -> EngineProcess:
         process = self._process = EngineProcess(self.plan.argv, self.plan.env, self._mark, self._log_path)
@@ -261,7 +276,7 @@ class Child(Generic[C]):
             health.cancel()
 
     def _timeout_error(self, process: EngineProcess, seconds: float) -> ApiError:
-        last = (process.words().strip().splitlines() or ["it printed nothing"])[-1]
+        last = (self._words(process).strip().splitlines() or ["it printed nothing"])[-1]
         return ApiError(
             Code.MODEL_LOAD_TIMEOUT,
             f"the engine {self.plan.tag} did not load {self.plan.model} in {seconds:.0f} s: it made no progress for "
@@ -274,10 +289,12 @@ class Child(Generic[C]):
         if not process.exited.done():
             self._move(Event.STOP)
             await self._stop_process(process)
-        status = await process.exited
-        self._keeper.forget(process)
         was_loading = self._client is None
-        cause = diagnose(status, process.words().replace(self.plan.endpoint.secret, "[secret]"), stopped=asked)
+        if process.exited.done():
+            cause = diagnose(process.exited.result(), self._words(process), stopped=asked, loading=was_loading)
+        else:  # the kernel does not let go of it, as a broken GPU driver may; the watchdog still has it on its list
+            cause = CrashCause(CauseKind.SIGNAL, f"still there {REAP_S:g} s after signal 9, SIGKILL", -signal.SIGKILL)
+            log.error("%s: pid %d is %s", self.plan.model, process.pid, cause.words)
         self._cause = cause
         self._move(Event.EXIT)
         if asked or cause.clean:
@@ -286,6 +303,11 @@ class Child(Generic[C]):
             log.error("%s: engine crashed (%s): %s", self.plan.model, cause.kind, cause.words)
         if was_loading and self.failure is None:
             self.failure = self._start_error(cause, asked=asked)
+
+    def _words(self, process: EngineProcess) -> str:
+        """The end of what it printed, without its secret."""
+        secret = self.plan.endpoint.secret
+        return process.words().replace(secret, "[secret]") if secret else process.words()
 
     def _start_error(self, cause: CrashCause, *, asked: bool) -> ApiError:
         if asked:
@@ -298,8 +320,7 @@ class Child(Generic[C]):
 
     async def _stop_process(self, process: EngineProcess) -> None:
         """Drain, TERM, TERM again, KILL: each step only if the one before was not enough."""
-        if self._drain_s > 0:
-            await _first(self._idle, process.exited, timeout_s=self._drain_s)
+        await self._drain(process)
         if self._client is not None:
             self._client.close()
         for number, patience_s in ((signal.SIGTERM, SECOND_TERM_S), (signal.SIGTERM, KILL_S - SECOND_TERM_S)):
@@ -310,6 +331,14 @@ class Child(Generic[C]):
                 "%s: engine crashed (signal 9): it did not end within %g s of being told to", self.plan.model, KILL_S
             )
             process.signal(signal.SIGKILL)
+            await _first(process.exited, timeout_s=REAP_S)
+
+    async def _drain(self, process: EngineProcess) -> None:
+        """Until it is idle, dead, or the time is over, which a later call of `stop` may shorten."""
+        loop = asyncio.get_running_loop()
+        while self.in_flight and not process.exited.done() and (left := self._drain_until - loop.time()) > 0:
+            self._hurry.clear()
+            await _first(self._idle, process.exited, self._hurry, timeout_s=left)
 
 
 async def wait_healthy(endpoint: Endpoint) -> None:
@@ -322,8 +351,8 @@ async def wait_healthy(endpoint: Endpoint) -> None:
             try:
                 if (await client.get("/health")).status_code == httpx.codes.OK:
                     return
-            except httpx.TransportError:
-                pass  # it does not listen yet
+            except httpx.HTTPError:
+                pass  # it does not listen yet, or it is not itself yet
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, HEALTH_LAST_S)
 

@@ -23,7 +23,8 @@ from blazar.supervisor.process import EngineProcess, start_time
 
 log = logging.getLogger("blazar.keeper")
 
-RESTART_S = 0.2  # between a watchdog's death and its successor
+RESTART_S = 0.2  # at most, between a watchdog's death and its successor
+RESTART_LAST_S = 5.0  # the same, for one that dies again and again
 STOP_S = 1.5  # for the watchdog to find that nothing is left
 
 
@@ -78,30 +79,45 @@ class Keeper:
                 process.wait()
 
     def keep(self, process: EngineProcess, *, tag: str, model: str) -> None:
-        """From now on, see to it that this engine does not outlive the gateway."""
+        """From now on, see to it that this engine does not outlive the gateway.
+
+        Raises:
+            OSError: there can be no record of it, so it has to be ended; the watchdog knows of it even so.
+        """
+        self._kept[process.pid] = process.started
+        self._tell(f"add {process.pid} {process.started}\n")
+        process.exited.add_done_callback(lambda _: self._forget(process.pid))  # before anybody else hears of its end
         record = RunRecord(process.pid, process.started, self._mark, tag, model)
         # Whole or absent, but not forced to the disk: that would hold the loop, and no process outlives a power cut.
         path = self._records / f"{process.pid}.json"
         path.with_suffix(".new").write_bytes(msgspec.json.encode(record))
         path.with_suffix(".new").replace(path)
-        self._kept[process.pid] = process.started
-        self._tell(f"add {process.pid} {process.started}\n")
 
-    def forget(self, process: EngineProcess) -> None:
-        """The engine has been reaped."""
-        self._kept.pop(process.pid, None)
-        (self._records / f"{process.pid}.json").unlink(missing_ok=True)
-        self._tell(f"del {process.pid}\n")
+    def _forget(self, pid: int) -> None:
+        """The engine has been reaped: from now on its pid may be anybody's."""
+        self._kept.pop(pid, None)
+        self._tell(f"del {pid}\n")
+        try:
+            (self._records / f"{pid}.json").unlink(missing_ok=True)
+        except OSError as error:
+            log.error("the record of engine %d, which has ended, cannot be removed: %s", pid, error)
 
     def _spawn(self) -> None:
-        self._watchdog = subprocess.Popen(
-            [sys.executable, "-I", "-S", watchdog.__file__, self._mark],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            bufsize=0,
-        )
+        """Start a watchdog and tell it of every engine. Where that fails there is none, until the next try."""
+        self._watchdog = None
+        try:
+            self._watchdog = subprocess.Popen(
+                [sys.executable, "-I", "-S", watchdog.__file__, self._mark],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                bufsize=0,
+                cwd="/",
+            )
+        except OSError as error:
+            log.error("the watchdog cannot be started, trying again: %s", error)
+            return
         assert self._watchdog.stdin is not None
         os.set_blocking(self._watchdog.stdin.fileno(), False)
         for pid, started in self._kept.items():
@@ -115,13 +131,17 @@ class Keeper:
                     self._watchdog.kill()
 
     async def _keep_alive(self) -> None:
+        pause_s = RESTART_S
         while True:
-            await asyncio.sleep(RESTART_S)
-            if self._watchdog is not None and self._watchdog.poll() is not None:
+            await asyncio.sleep(pause_s)
+            if self._watchdog is not None and self._watchdog.poll() is None:
+                pause_s = RESTART_S
+                continue
+            if self._watchdog is not None and self._watchdog.stdin is not None:
                 log.warning("the watchdog has died (%s): starting another", self._watchdog.returncode)
-                if self._watchdog.stdin is not None:
-                    self._watchdog.stdin.close()
-                self._spawn()
+                self._watchdog.stdin.close()
+            self._spawn()
+            pause_s = min(2 * pause_s, RESTART_LAST_S)
 
 
 def read_records(records: Path) -> dict[Path, RunRecord]:
@@ -130,6 +150,8 @@ def read_records(records: Path) -> dict[Path, RunRecord]:
     for path in records.glob("*.json"):
         try:
             found[path] = msgspec.json.decode(path.read_bytes(), type=RunRecord)
+        except FileNotFoundError:
+            continue  # its engine has just been reaped
         except (OSError, msgspec.DecodeError) as error:
             log.warning("dropping the broken record %s: %s", path.name, error)
             path.unlink(missing_ok=True)

@@ -58,28 +58,38 @@ class Supervisor(Generic[C]):
         Raises:
             ApiError: it cannot be started, or died or stood still while loading.
         """
+        failure = ApiError(
+            Code.ENGINE_CRASHED, f"the engine of {model} was started {MAX_STARTS} times and did not stay"
+        )
         for _ in range(MAX_STARTS):
             child = self._children.get(model)
+            if child is not None and child.state is State.STOPPING:
+                await child.wait_gone()
+                child = self._children.get(model)
             if child is None or child.state is State.GONE:
                 child = await self._start_once(model)
+            await child.wait_settled()
             if (lease := child.try_lease()) is not None:
                 return lease
-            if child.state is State.STOPPING:
-                await child.wait_gone()
-                continue
-            await child.wait_settled()
             if child.failure is not None:
-                raise child.failure.again()
-        raise ApiError(Code.ENGINE_CRASHED, f"the engine of {model} was started {MAX_STARTS} times and did not stay")
+                if not child.lost_its_port:
+                    raise child.failure.again()
+                failure = child.failure.again()
+        raise failure
 
     async def _start_once(self, model: str) -> Child[C]:
         task = self._starts.get(model)
         if task is None:
             if self._stopping:
-                raise ApiError(Code.UNAVAILABLE, "the gateway is shutting down")
+                raise _shutting_down()
             task = self._starts[model] = asyncio.create_task(self._start(model))
             task.add_done_callback(lambda done: self._on_started(model, done))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and self._stopping:  # the start was called off, not the one who waits for it
+                raise _shutting_down() from None
+            raise
 
     def _on_started(self, model: str, task: asyncio.Task[Child[C]]) -> None:
         self._starts.pop(model, None)
@@ -88,6 +98,8 @@ class Supervisor(Generic[C]):
 
     async def _start(self, model: str) -> Child[C]:
         plan = await self._plan(model)
+        if self._stopping:
+            raise _shutting_down()
         restarts = self._spawned.get(model, 0)
         self._spawned[model] = restarts + 1
         child = Child(
@@ -125,3 +137,7 @@ class Supervisor(Generic[C]):
     def stats(self) -> tuple[ChildStats, ...]:
         """The children that are there, by model."""
         return tuple(child.stats() for _, child in sorted(self._children.items()) if child.state is not State.GONE)
+
+
+def _shutting_down() -> ApiError:
+    return ApiError(Code.UNAVAILABLE, "the gateway is shutting down")

@@ -71,17 +71,29 @@ def test_only_a_living_ready_child_can_be_leased() -> None:
     ],
 )
 def test_causes_are_typed_and_quote_the_engine(status: int, output: str, kind: CauseKind, words: str) -> None:
-    cause = diagnose(status, output, stopped=False)
+    cause = diagnose(status, output, stopped=False, loading=True)
     assert cause.kind is kind
     assert words in cause.words
     assert cause.clean == (kind is CauseKind.CLEAN)
 
 
 def test_stop_that_was_asked_for_is_clean_but_a_kill_is_not() -> None:
-    assert diagnose(-signal.SIGTERM, "", stopped=True).clean
-    assert diagnose(0, "error: invalid argument", stopped=True).clean
-    assert not diagnose(-signal.SIGKILL, "", stopped=True).clean
+    assert diagnose(-signal.SIGTERM, "", stopped=True, loading=False).clean
+    assert diagnose(0, "error: invalid argument", stopped=True, loading=True).clean
+    assert not diagnose(-signal.SIGKILL, "", stopped=True, loading=False).clean
+
+
+def test_words_of_a_load_are_no_cause_of_a_death_in_service() -> None:
+    output = "failed to load model\nerror: invalid argument: --grammar\ncouldn't bind\nlast"
+    assert diagnose(-signal.SIGSEGV, output, stopped=False, loading=False).kind is CauseKind.SIGNAL
+    starved = diagnose(-signal.SIGABRT, "out of memory\nlast", stopped=False, loading=False)
+    assert starved.kind is CauseKind.OUT_OF_MEMORY
+
+
+def test_exit_status_0_in_service_is_clean_whatever_was_printed_before() -> None:
+    assert diagnose(0, "slot 1: out of memory, retrying\nbye", stopped=False, loading=False).clean
+    assert not diagnose(0, "failed to load model", stopped=False, loading=True).clean
 
 
 def test_quote_is_bounded() -> None:
-    assert len(diagnose(1, "out of memory " * 1000, stopped=False).words) == MAX_WORDS
+    assert len(diagnose(1, "out of memory " * 1000, stopped=False, loading=False).words) == MAX_WORDS

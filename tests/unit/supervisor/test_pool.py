@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from blazar.base.endpoint import Endpoint
 from blazar.base.errors import ApiError, Code
 from blazar.base.records import EngineKind
 from blazar.supervisor import LaunchPlan, Supervisor
+from blazar.supervisor import child as child_module
 from tests.support.scripted_engine import __file__ as engine_path
 
 
@@ -39,13 +41,15 @@ class Plans:
         self.asked = 0
         self.argv: tuple[str, ...] = (sys.executable, engine_path)
         self.timeout_s = 20.0
+        self.secret = "s"
 
     async def __call__(self, model: str) -> LaunchPlan:
         self.asked += 1
         path = str(self.root / f"{model}-{self.asked}.sock")
         return LaunchPlan(
             model=model, kind=EngineKind.LLAMACPP, tag="t", argv=(*self.argv, "--host", path),
-            env={"SCRIPTED_DIR": str(self.root)}, endpoint=Endpoint(host="", port=0, unix_path=path, secret="s"),
+            env={"SCRIPTED_DIR": str(self.root)},
+            endpoint=Endpoint(host="", port=0, unix_path=path, secret=self.secret),
             load_timeout_s=self.timeout_s, slots=1, ctx=1, on_abort="cancel",
         )  # fmt: skip
 
@@ -62,6 +66,13 @@ async def supervised(root: Path) -> AsyncIterator[tuple[Supervisor[Client], Plan
     finally:
         await supervisor.stop()
     assert supervisor.stats() == ()
+
+
+def living(group: int) -> list[str]:
+    """The members of a process group that are not just waiting to be reaped by whoever inherited them."""
+    listed = subprocess.run(["ps", "-A", "-o", "pgid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()]
+    return [row[-1] for row in rows if int(row[0]) == group and not row[1].startswith("Z")]
 
 
 def start(root: Path, text: str) -> None:
@@ -215,3 +226,145 @@ def marked(root: Path) -> list[str]:
             if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 found.append(pid)
     return found
+
+
+async def test_one_who_waits_for_a_plan_when_it_stops_is_told_and_not_cancelled(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, _):
+        asked = asyncio.Event()
+
+        async def never(model: str) -> LaunchPlan:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        supervisor._plan = never
+        waiting = asyncio.create_task(supervisor.lease("m"))
+        await asked.wait()
+        await supervisor.stop()
+        with pytest.raises(ApiError, match="shutting down"):
+            await waiting
+
+
+async def test_one_who_leaves_while_a_plan_is_made_is_cancelled(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, plans):
+        waiting = asyncio.create_task(supervisor.lease("m"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        (await supervisor.lease("m")).release()
+        assert plans.asked == 1
+
+
+async def test_later_stop_shortens_a_drain_under_way(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, _):
+        lease = await supervisor.lease("m")
+        evicting = asyncio.create_task(supervisor.evict("m", drain_s=50))
+        while supervisor.stats()[0].state != "stopping":
+            await asyncio.sleep(0.005)
+        async with asyncio.timeout(10):
+            await supervisor.stop()
+        assert await evicting
+        lease.release()
+
+
+async def test_later_stop_does_not_lengthen_a_drain(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, _):
+        lease = await supervisor.lease("m")
+        async with asyncio.timeout(10):
+            await asyncio.gather(supervisor.evict("m", drain_s=0.1), supervisor.evict("m", drain_s=50))
+        lease.release()
+
+
+@pytest.mark.rule("T12")
+async def test_engine_that_ignores_term_is_killed_with_its_group(short_tmp: Path) -> None:
+    start(short_tmp, '{"ignore_term": true}')
+    async with supervised(short_tmp) as (supervisor, plans):
+        plans.argv = ("/bin/sh", "-c", f"trap '' TERM; {sys.executable} {engine_path} \"$@\"; exit 1", "sh")
+        lease = await supervisor.lease("m")
+        lease.release()
+        group = supervisor.stats()[0].pid
+        assert await supervisor.evict("m", drain_s=0)
+        assert living(group) == []
+        cause = await lease.child.wait_gone(0)
+        assert cause is not None
+        assert not cause.clean
+
+
+async def test_client_that_cannot_be_made_ends_the_engine_and_everybodys_wait(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, plans):
+
+        def broken(endpoint: Endpoint) -> Client:
+            raise ValueError("no client")
+
+        supervisor._connect = broken
+        outcomes = await asyncio.gather(*(supervisor.lease("m") for _ in range(2)), return_exceptions=True)
+        assert all(isinstance(outcome, ApiError) and outcome.code is Code.INTERNAL for outcome in outcomes)
+        assert plans.asked == 1
+        task = supervisor._children["m"]._task
+        with pytest.raises(ValueError, match="no client"):
+            await task
+
+
+async def test_health_probe_that_fails_is_no_health(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(endpoint: Endpoint) -> None:
+        raise UnicodeError("not an answer")
+
+    async with supervised(short_tmp) as (supervisor, _):
+        monkeypatch.setattr(child_module, "wait_healthy", broken)
+        with pytest.raises(ApiError) as caught:
+            await supervisor.lease("m")
+        assert caught.value.code is Code.INTERNAL
+        with pytest.raises(UnicodeError):
+            await supervisor._children["m"]._task
+
+
+async def test_port_that_was_taken_meanwhile_is_another_start_and_no_error(short_tmp: Path) -> None:
+    start(short_tmp, '{"stderr": "couldn\'t bind HTTP server socket", "exit": 1}')
+    async with supervised(short_tmp) as (supervisor, plans):
+        plan = supervisor._plan
+
+        async def second_time(model: str) -> LaunchPlan:
+            if plans.asked == 1:
+                start(short_tmp, "{}")
+            return await plan(model)
+
+        supervisor._plan = second_time
+        leases = await asyncio.gather(*(supervisor.lease("m") for _ in range(3)))
+        assert plans.asked == 2
+        assert len({id(lease.client) for lease in leases}) == 1
+
+
+async def test_port_that_is_always_taken_is_told_after_some_starts(short_tmp: Path) -> None:
+    start(short_tmp, '{"stderr": "couldn\'t bind HTTP server socket", "exit": 1}')
+    async with supervised(short_tmp) as (supervisor, plans):
+        with pytest.raises(ApiError, match="couldn't bind"):
+            await supervisor.lease("m")
+        assert plans.asked == 4
+
+
+async def test_engines_secret_is_in_no_error(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, plans):
+        plans.secret, plans.timeout_s = "TheSecret", 0.3
+        plans.argv = ("/bin/sh", "-c", "echo api key TheSecret; exec sleep 600")
+        with pytest.raises(ApiError, match=r"api key \[secret\]"):
+            await supervisor.lease("m")
+
+
+async def test_evict_and_lease_storm_never_loses_anybody(short_tmp: Path) -> None:
+    async with supervised(short_tmp) as (supervisor, _):
+
+        async def ask() -> None:
+            lease = supervisor.try_lease("m") or await supervisor.lease("m")
+            assert not lease.client.closed
+            await asyncio.sleep(0)
+            lease.release()
+
+        for _ in range(3):
+            asking = [asyncio.create_task(ask()) for _ in range(20)]
+            await asking[0]
+            asking += [asyncio.create_task(ask()) for _ in range(20)]
+            evicting = [asyncio.create_task(supervisor.evict("m", drain_s=20)) for _ in range(3)]
+            async with asyncio.timeout(30):
+                await asyncio.gather(*asking, *evicting)
+        assert all(shown.in_flight == 0 for shown in supervisor.stats())
