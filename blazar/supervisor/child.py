@@ -32,6 +32,7 @@ HEALTH_LAST_S = 0.1
 HEALTH_TIMEOUT_S = 5.0
 SECOND_TERM_S = 0.3  # llama-server, told once while a stream runs, hangs; told twice it ends at once
 KILL_S = 2.0
+LOAD_CAP = 10  # load timeouts that a load may take which prints something now and then
 REAP_S = 2.0  # from SIGKILL to the end, which only the kernel can delay
 DATA_REMEDY = "check that the data directory is writable and has space, then start the gateway again"
 
@@ -261,7 +262,9 @@ class Child(Generic[C]):
         health = asyncio.create_task(wait_healthy(self.plan.endpoint))
         try:
             while not health.done() and not process.exited.done() and not self._stop.is_set():
-                left = max(began, process.output_at) + self.plan.load_timeout_s - loop.time()
+                patience_s = self.plan.load_timeout_s
+                end = min(max(began, process.output_at) + patience_s, began + LOAD_CAP * patience_s)
+                left = end - loop.time()
                 if left <= 0:
                     self.failure = self._timeout_error(process, loop.time() - began)
                     return
@@ -279,8 +282,9 @@ class Child(Generic[C]):
         last = (self._words(process).strip().splitlines() or ["it printed nothing"])[-1]
         return ApiError(
             Code.MODEL_LOAD_TIMEOUT,
-            f"the engine {self.plan.tag} did not load {self.plan.model} in {seconds:.0f} s: it made no progress for "
-            f"{self.plan.load_timeout_s:g} s; its last line: {last[:200]}",
+            f"the engine {self.plan.tag} did not load {self.plan.model} in {seconds:.0f} s: it has "
+            f"{self.plan.load_timeout_s:g} s from each line that it prints, {LOAD_CAP} times that in all; "
+            f"its last line: {last[:200]}",
         )
 
     async def _end(self, process: EngineProcess) -> None:

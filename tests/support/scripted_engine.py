@@ -5,8 +5,7 @@ otherwise.
 What it is told comes from two places:
 
 * `$SCRIPTED_DIR/start.json`, read when it starts: `{"stderr": TEXT, "exit": N, "signal": N, "load_until": NAME,
-"never_healthy": true,
-  "ignore_term": true, "fork": true}`. All may be left out.
+  "chatter": true, "never_healthy": true, "ignore_term": true, "fork": true}`. All may be left out.
 * the field `script` of a request's body: a list of steps, run in order instead of the usual answer:
     ["raw", TEXT]         these bytes, as they are (latin-1), status line and all
     ["base64", TEXT]      these bytes
@@ -79,6 +78,9 @@ class Engine:
     async def load(self):
         if "load_until" in self.start:
             await until(self.start["load_until"])
+        while self.start.get("chatter"):
+            print("still loading", file=sys.stderr, flush=True)
+            await asyncio.sleep(0.02)
         if not self.start.get("never_healthy"):
             self.loaded.set()
 

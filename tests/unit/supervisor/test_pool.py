@@ -368,3 +368,14 @@ async def test_evict_and_lease_storm_never_loses_anybody(short_tmp: Path) -> Non
             async with asyncio.timeout(30):
                 await asyncio.gather(*asking, *evicting)
         assert all(shown.in_flight == 0 for shown in supervisor.stats())
+
+
+@pytest.mark.rule("T08")
+async def test_load_that_only_talks_is_given_up_too(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blazar.supervisor.child.LOAD_CAP", 2)
+    start(short_tmp, '{"chatter": true}')
+    async with supervised(short_tmp) as (supervisor, plans):
+        plans.timeout_s = 0.5
+        with pytest.raises(ApiError, match="till loading") as caught:
+            await supervisor.lease("m")
+        assert caught.value.code is Code.MODEL_LOAD_TIMEOUT
