@@ -24,6 +24,7 @@ from blazar.base.errors import BlazarError, ConfigError, UsageError
 INTERRUPTED = 130
 MAX_COUNT = 2**31 - 1
 MAX_PORT = 65535
+MAX_TEMPERATURE = 2.0  # as in OpenAI's API
 
 INTRO = """A local AI gateway: one address for OpenAI clients, in front of engines that it installs and runs.
 
@@ -79,6 +80,17 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_COUNT):
         raise argparse.ArgumentTypeError(f"{text!r} is no number in 1..={MAX_COUNT}")
     return int(text)
+
+
+def temperature(text: str) -> float:
+    """An argument as a temperature."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= MAX_TEMPERATURE:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number in 0..={MAX_TEMPERATURE:g}")
+    return value
 
 
 def build_parser() -> Parser:
@@ -141,6 +153,9 @@ def _add_gateway_commands(commands: Commands) -> None:
         "--system", metavar="TEXT", default="You are a helpful assistant.", help="what the model is told first"
     )
     run.add_argument("--max-tokens", type=count, metavar="N", help="longest answer")
+    run.add_argument(
+        "--temperature", type=temperature, metavar="T", help="how freely it answers; 0: the likeliest words"
+    )
     _add_client_options(run)
 
     ps = _add(commands, "ps", "ps:ps", "what is loaded")

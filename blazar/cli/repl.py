@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
+
 from blazar.base.errors import CommandError
 from blazar.cli.answer import AnswerPrinter, print_all
 from blazar.cli.client import ChatAsk, GatewayClient
@@ -30,26 +32,22 @@ class Conversation:
     Args:
         context: of the command.
         client: the gateway.
-        model: whom to ask.
+        how: the request without its messages: whom to ask, and with which limits.
         system: what the model is told first, every time.
-        max_tokens: longest answer; None: the model's own end.
     """
 
-    def __init__(
-        self, context: Context, client: GatewayClient, model: str, system: tuple[Message, ...], max_tokens: int | None
-    ) -> None:
+    def __init__(self, context: Context, client: GatewayClient, how: ChatAsk, system: tuple[Message, ...]) -> None:
         self._context = context
         self._client = client
-        self._model = model
+        self._how = how
         self._system = system
-        self._max_tokens = max_tokens
         self.messages: list[Message] = []
 
     def ask(self, question: str) -> None:
         """Print the answer. A question that got none is forgotten; one whose answer was stopped keeps the part."""
         messages = (*self._system, *self.messages, Message("user", question))
         printer = AnswerPrinter(sys.stdout, self._context.env)
-        request = ChatAsk(model=self._model, messages=messages, stream=True, max_tokens=self._max_tokens)
+        request = msgspec.structs.replace(self._how, messages=messages)
         try:
             print_all(self._client, request, printer)
         except KeyboardInterrupt:
@@ -61,17 +59,15 @@ class Conversation:
             del self.messages[:-MAX_MESSAGES]
 
 
-def converse(
-    context: Context, client: GatewayClient, model: str, system: tuple[Message, ...], max_tokens: int | None
-) -> int:
+def converse(context: Context, client: GatewayClient, how: ChatAsk, system: tuple[Message, ...]) -> int:
     """Read, ask, print, until the user has enough.
 
     Raises:
         CommandError: there is no gateway, or it has no such model: better said before the first question.
     """
-    client.ask("GET", f"/v1/models/{quote(model, safe='')}")
-    print(f"talking to {model}: /help for help, /exit to end", file=sys.stderr)
-    conversation = Conversation(context, client, model, system, max_tokens)
+    client.ask("GET", f"/v1/models/{quote(how.model, safe='')}")
+    print(f"talking to {how.model}: /help for help, /exit to end", file=sys.stderr)
+    conversation = Conversation(context, client, how, system)
     with line_editing(context.dirs.data / "history"):
         while True:
             try:

@@ -7,6 +7,8 @@ import os
 import stat
 import sys
 
+import msgspec
+
 from blazar.base.errors import UsageError
 from blazar.cli.answer import say
 from blazar.cli.client import ChatAsk, find_gateway
@@ -20,14 +22,16 @@ def run(context: Context, options: argparse.Namespace) -> int:
     """Ask a model."""
     system = (Message("system", clean(options.system)),) if options.system else ()
     prompt = "\n\n".join(part for part in (clean(" ".join(options.prompt)), piped_text(bool(options.prompt))) if part)
+    how = ChatAsk(
+        model=options.model,
+        messages=(),
+        stream=True,
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+    )
     with find_gateway(context, options) as client:
         if prompt:
-            messages = (*system, Message("user", prompt))
-            say(
-                client,
-                ChatAsk(model=options.model, messages=messages, stream=True, max_tokens=options.max_tokens),
-                context.env,
-            )
+            say(client, msgspec.structs.replace(how, messages=(*system, Message("user", prompt))), context.env)
             return 0
         if not sys.stdin.isatty():
             raise UsageError("there is no question: the pipe was empty", 'give one: blazar run MODEL "prompt"')
@@ -38,7 +42,7 @@ def run(context: Context, options: argparse.Namespace) -> int:
             )
         from blazar.cli.repl import converse
 
-        return converse(context, client, options.model, system, options.max_tokens)
+        return converse(context, client, how, system)
 
 
 def piped_text(has_prompt: bool) -> str:

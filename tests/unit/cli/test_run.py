@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from blazar.cli.client import GatewayClient
+from blazar.cli.client import ChatAsk, GatewayClient
 from blazar.cli.main import Context
 from blazar.cli.quickstart import first_answer
 from blazar.cli.repl import converse
@@ -148,7 +148,7 @@ def test_interrupt_at_the_prompt_asks_again(
 
     monkeypatch.setattr("builtins.input", read)
     with GatewayClient(f"http://{book.address}", "") as client:
-        assert converse(Context(None), client, "m", (), None) == 0
+        assert converse(Context(None), client, ChatAsk(model="m", messages=(), stream=True), ()) == 0
     assert [ask["messages"][-1]["content"] for ask in book.asked] == ["hello"]
 
 
