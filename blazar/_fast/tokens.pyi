@@ -1,0 +1,9 @@
+from typing_extensions import Buffer
+
+MAX_DEPTH: int
+NOGIL_BYTES: int
+SCALE: int
+
+def costs() -> list[list[int]]: ...
+def estimate_text(data: Buffer) -> int: ...
+def estimate_json(value: Buffer, every_byte: bool = False) -> tuple[int, int, int, int]: ...
