@@ -28,13 +28,19 @@ from blazar.api.guards import Cors, HostGuard, is_loopback
 from blazar.api.server import EdgeServer, bind, wait_until_answering
 from blazar.base.clock import SystemClock
 from blazar.base.dirs import Dirs
-from blazar.base.errors import ApiError, Code, CommandError, ConfigError
+from blazar.base.errors import ApiError, Code, CommandError
 from blazar.config.schema import Config
+from blazar.flow.gates import Gates
 from blazar.flow.gateway import Gateway
+from blazar.flow.settings import LoadConfig, Settings
+from blazar.flow.singleflight import Flights
 from blazar.launch import Launcher
 from blazar.models.index import ModelIndex
 from blazar.observe.access import AccessLog
+from blazar.observe.ledger import Ledger
+from blazar.observe.metrics import Metrics
 from blazar.relay.pool import EnginePool
+from blazar.relay.remote import Remotes
 from blazar.relay.stalls import StallLimits, StallSweep
 from blazar.store.store import Store
 from blazar.supervisor import Supervisor
@@ -44,18 +50,18 @@ log = logging.getLogger("blazar")
 DRAIN_S = 10.0  # T12
 LAST_WORDS_S = 2.0  # for streams to take the in-band error once the drain is over
 POLL_S = 0.02
+TIDY_S = 60.0
 FILE_LIMIT = 65536  # two for each of 8192 streams, and plenty for the rest
 COLLECT_AFTER = (20_000, 20, 50)  # objects, then collections of the younger generation; CPython's own: 700, 10, 10
 
-LoadConfig = Callable[[], Config]
 
-
-def serve(load: LoadConfig, dirs: Dirs) -> int:
+def serve(load: LoadConfig, dirs: Dirs, *, keys_from_environment: bool = False) -> int:
     """Run the gateway until it is told to stop.
 
     Args:
-        load: reads the configuration, with the command line's overrides; called again on SIGHUP.
+        load: reads the configuration, with the command line's overrides; called again when it changes.
         dirs: where everything is.
+        keys_from_environment: whether keys come from BLAZAR_KEYS, and so cannot be changed in the file.
 
     Returns:
         The exit status.
@@ -69,7 +75,9 @@ def serve(load: LoadConfig, dirs: Dirs) -> int:
     with contextlib.closing(listener), claim(dirs):
         set_up_logging(config.log_level)
         with contextlib.closing(Store.open(dirs.db)) as store:
-            return uvloop.run(App(load, config, dirs, store, listener).run())
+            app = App(load, config, dirs, store, listener)
+            app.gateway.keys_from_environment = keys_from_environment
+            return uvloop.run(app.run())
 
 
 @contextlib.contextmanager
@@ -117,17 +125,24 @@ class App:
     """One running gateway."""
 
     def __init__(self, load: LoadConfig, config: Config, dirs: Dirs, store: Store, listener: socket.socket) -> None:
-        self._load = load
         self._listener = listener
         clock = SystemClock()
         self._launcher = Launcher(store, dirs, config)
+        metrics = Metrics()
+        supervisor: Supervisor[EnginePool] = Supervisor(dirs=dirs, plan=self._launcher.plan, connect=EnginePool)
         self.gateway = Gateway(
             config=config,
             keys=KeyRing(config.keys),
             models=ModelIndex(store),
-            supervisor=Supervisor(dirs=dirs, plan=self._launcher.plan, connect=EnginePool),
+            supervisor=supervisor,
             stalls=StallSweep(stall_limits(config), clock),
             access=AccessLog(dirs.log / "access.jsonl" if config.access_log else None),
+            ledger=Ledger(store, clock),
+            metrics=metrics,
+            gates=Gates(clock, metrics.waits, supervisor.is_loading),
+            flights=Flights(),
+            settings=Settings(dirs.config_file, load, config, self._apply),
+            remotes=Remotes(config.remotes),
         )
         self._edge = Edge(self.gateway, HostGuard(config.host, config.allowed_hosts), Cors(config.cors_origins))
         self._server = EdgeServer(self._edge, listener, config.max_streams)
@@ -140,9 +155,16 @@ class App:
         self._handle_signals()
         await gateway.supervisor.start()
         await gateway.models.refresh()
-        background = [
-            asyncio.create_task(job) for job in (gateway.models.run(), gateway.stalls.run(), gateway.access.run())
-        ]
+        await asyncio.to_thread(gateway.ledger.load)
+        jobs = (
+            gateway.models.run(),
+            gateway.stalls.run(),
+            gateway.access.run(),
+            gateway.ledger.run(),
+            gateway.settings.watch(),
+            self._tidy(),
+        )
+        background = [asyncio.create_task(job) for job in jobs]
         server = asyncio.create_task(self._server.serve())
         try:
             await wait_until_answering(self._listener)
@@ -160,6 +182,7 @@ class App:
         finally:
             self._server.stop()  # type: ignore[no-untyped-call]
             await gateway.supervisor.stop()
+            gateway.remotes.close()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(server, LAST_WORDS_S)
             for task in background:
@@ -208,16 +231,15 @@ class App:
         log.info("draining: %d requests under way, no more are admitted", len(self.gateway.stalls.live))
 
     def _on_reload(self) -> None:
-        """Read the configuration again; a broken one changes nothing and is reported."""
-        try:
-            config = self._load()
-        except ConfigError as error:
-            log.error("the configuration was not reloaded:\n%s", error)
-            return
+        self._reloading = asyncio.create_task(self.gateway.settings.reload())
+
+    def _apply(self, config: Config) -> None:
+        """Go by another configuration from now on."""
         gateway, old = self.gateway, self.gateway.config
         gateway.config = config
         gateway.keys = KeyRing(config.keys)
         gateway.stalls.limits = stall_limits(config)
+        gateway.remotes.apply(config.remotes)
         self._launcher.config = config
         self._edge.host_guard = HostGuard(old.host, config.allowed_hosts)
         self._edge.cors = Cors(config.cors_origins)
@@ -228,6 +250,14 @@ class App:
             if getattr(old, name) != getattr(config, name)
         ]
         log.info("configuration reloaded%s", f"; only a restart changes {', '.join(fixed)}" if fixed else "")
+
+    async def _tidy(self) -> None:
+        """Forget what belonged to models and keys that are gone."""
+        gateway = self.gateway
+        while True:
+            await asyncio.sleep(TIDY_S)
+            gateway.gates.forget(set(gateway.models.rows))
+            gateway.ledger.keep_only({key.name for key in gateway.keys.keys})
 
 
 def stall_limits(config: Config) -> StallLimits:

@@ -14,8 +14,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from blazar.api import views
+from blazar.api import doctor, keys, views
 from blazar.api.guards import Cors, HostGuard
+from blazar.api.page import ASKS_FOR_KEY
 from blazar.api.routes import Route, RouteTable
 from blazar.base.errors import ApiError, BlazarError, Code
 from blazar.dialects.errors import error_body
@@ -48,6 +49,12 @@ ROUTES = RouteTable(
         Route("GET", "/api/ps", views.running),
         Route("POST", "/api/evict", views.evict),
         Route("GET", "/api/errors", views.list_errors),
+        Route("GET", "/api/doctor", doctor.doctor, always=True),
+        Route("GET", "/api/keys", keys.list_keys),
+        Route("POST", "/api/keys", keys.add),
+        Route("DELETE", "/api/keys", keys.remove),
+        Route("POST", "/api/keys/rotate", keys.rotate),
+        Route("GET", "/metrics", views.metrics, always=True),
         Route("GET", "/healthz", views.healthz, public=True, always=True),
         Route("GET", "/health", views.healthz, public=True, always=True),
         Route("GET", "/readyz", views.readyz, always=True),
@@ -55,6 +62,11 @@ ROUTES = RouteTable(
 )
 
 SERVER = (b"server", b"blazar")
+
+
+def is_browser(call: Call) -> bool:
+    """Whether somebody has typed the gateway's address into a browser."""
+    return call.path == "/" and call.method in ("GET", "HEAD") and "text/html" in call.header(b"accept")
 
 
 class Edge:
@@ -143,8 +155,10 @@ class Edge:
         """Answer with the error, unless the client has left or has had the beginning of another answer."""
         if client.left or client.started:
             return
-        body = error_body(error)
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        asks = error.code is Code.UNAUTHORIZED and is_browser(call)
+        body = ASKS_FOR_KEY if asks else error_body(error)
+        kind = b"text/html; charset=utf-8" if asks else b"application/json"
+        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *error.headers]
         if error.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
         if error.code is Code.METHOD_NOT_ALLOWED:
@@ -158,6 +172,8 @@ class Edge:
 
     def _log(self, call: Call, client: Client, code: str, seconds: float) -> None:
         status = Code.CLIENT_CLOSED.status if client.left else client.status
+        known = call.model if call.model in self._gateway.models.rows else "remote" if ":" in call.model else ""
+        self._gateway.metrics.requests[call.route or "other", known, call.key.label, status] += 1
         self._gateway.access.add(
             AccessRecord(
                 at=time.time(),
@@ -165,7 +181,7 @@ class Edge:
                 method=call.method,
                 route=call.route or "other",
                 status=status,
-                key=call.key.name,
+                key=call.key.label,
                 ms=round(seconds * 1000, 3),
                 model=call.model,
                 code=code,

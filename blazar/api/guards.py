@@ -16,7 +16,10 @@ ALLOWED_HEADERS = (
     "x-blazar-cache-threshold, x-blazar-cache-ttl, x-blazar-deadline-ms, x-blazar-enforce, x-blazar-model, "
     "x-blazar-num-ctx, x-blazar-priority, x-blazar-session, x-blazar-spec"
 )
-EXPOSED_HEADERS = b"x-blazar-trace-id, retry-after"
+EXPOSED_HEADERS = (
+    b"x-blazar-trace-id, x-blazar-queue, retry-after, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
+    b"x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
 PREFLIGHT_AGE_S = 600
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
-from blazar.admission.keys import require_admin, require_scope
+from blazar.admission.keys import ANONYMOUS, Key, require_admin, require_scope
+from blazar.admission.queue import AdmissionQueue
 from blazar.base.errors import ApiError, Code
 from blazar.base.records import ModelRow
 from blazar.flow.call import Call
+from blazar.flow.exposition import CONTENT_TYPE, exposition
 from blazar.flow.gateway import Gateway
 from blazar.relay.client import Client
 
@@ -62,15 +64,27 @@ async def list_models(gateway: Gateway, call: Call, client: Client) -> None:
     await gateway.models.refresh()
     rows = sorted(gateway.models.rows.values(), key=lambda row: row.name)
     cards = [model_card(row) for row in rows if call.key.may_use(row.name)]
+    listed = {row.name: row for row in rows if call.key.may_use(row.name)}
+    for alias in sorted(gateway.config.aliases):
+        target = next((n for n in gateway.models.targets(alias, gateway.config.aliases) if n in listed), None)
+        if target is not None and alias not in listed:
+            cards.append({**model_card(listed[target]), "id": alias})
+    cards += [
+        {"id": name, "object": "model", "created": 0, "owned_by": name.partition(":")[0]}
+        for name in gateway.remotes.models()
+        if call.key.may_use(name)
+    ]
     await respond_json(client, {"object": "list", "data": cards})
 
 
 async def show_model(gateway: Gateway, call: Call, client: Client) -> None:
     """One model."""
-    row = await gateway.models.resolve(call.path.removeprefix("/v1/models/"))
+    name = call.path.removeprefix("/v1/models/")
+    row = await gateway.models.resolve(gateway.models.targets(name, gateway.config.aliases)[0])
     call.model = row.name
     require_scope(call.key, row.name)
-    await respond_json(client, model_card(row))
+    card = model_card(row)
+    await respond_json(client, card | {"id": name} if name in gateway.config.aliases else card)
 
 
 async def list_errors(gateway: Gateway, call: Call, client: Client) -> None:
@@ -79,13 +93,23 @@ async def list_errors(gateway: Gateway, call: Call, client: Client) -> None:
     await respond_json(client, {"errors": codes})
 
 
+async def metrics(gateway: Gateway, call: Call, client: Client) -> None:
+    """Prometheus' text format. It shows all keys' doings, so it is the admin's (R07)."""
+    require_admin(call.key, "/metrics")
+    body = exposition(gateway.metrics, gateway.gates.all(), gateway.ledger, gateway.supervisor.stats())
+    await client.respond(200, ((b"content-type", CONTENT_TYPE.encode()), (b"content-length", b"%d" % len(body))), body)
+
+
 async def running(gateway: Gateway, call: Call, client: Client) -> None:
     """What is loaded, in Ollama's shape with Blazar's fields beside it."""
     shown = []
+    now = gateway.ledger.moment().now
+    gates = gateway.gates.all()
     for child in gateway.supervisor.stats():
         if not call.key.may_use(child.model):
             continue
         row = gateway.models.rows.get(child.model)
+        gate = gates.get(child.model)
         shown.append(
             {
                 "name": child.model,
@@ -101,9 +125,36 @@ async def running(gateway: Gateway, call: Call, client: Client) -> None:
                 "pid": child.pid,
                 "port": child.port,
                 "restarts": child.restarts,
+                **(show_queue(gate.queue, call.key, now) if gate is not None else NO_QUEUE),
             }
         )
     await respond_json(client, {"models": shown})
+
+
+NO_QUEUE = {"queued": 0, "oldest_wait_s": 0.0, "deadline_missed": 0, "queue": []}
+MAX_SHOWN = 64  # waiters of one model that are listed; `queued` counts all
+
+
+def show_queue(queue: AdmissionQueue, key: Key, now: float) -> dict[str, Any]:
+    """A queue as `/api/ps` shows it: whose requests wait is for admins, and for each key its own."""
+    stats = queue.stats(now)
+    waiting = [
+        {
+            "place": place,
+            "key": waiter.key or ANONYMOUS.label,
+            "priority": waiter.priority,
+            "age_s": round(waiter.age_s, 3),
+            "due_in_s": round(waiter.due_in_s, 3),
+        }
+        for place, waiter in enumerate(queue.waiting(now), 1)
+        if key.admin or waiter.key == key.name
+    ]
+    return {
+        "queued": stats.depth,
+        "oldest_wait_s": round(stats.oldest_wait_s, 3),
+        "deadline_missed": stats.deadline_missed,
+        "queue": waiting[:MAX_SHOWN],
+    }
 
 
 class EvictAsk(msgspec.Struct):

@@ -103,16 +103,36 @@ class ApiError(BlazarError):
         message: as in BlazarError.
         remedy: what fixes it; the code's own remedy where empty.
         retry_after_s: seconds until a retry can succeed, sent as `retry-after`; None where that is unknown.
+        kind: which of the limits behind the code it was; "" where there is only one.
+        headers: further headers of the answer.
     """
 
-    def __init__(self, code: Code, message: str, remedy: str = "", *, retry_after_s: int | None = None) -> None:
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        remedy: str = "",
+        *,
+        retry_after_s: int | None = None,
+        kind: str = "",
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
         super().__init__(message, remedy or code.remedy)
         self.code = code
         self.retry_after_s = retry_after_s
+        self.kind = kind
+        self.headers = headers
 
     def again(self) -> ApiError:
         """The same error for another who waited: one exception object must not be raised in two places."""
-        return ApiError(self.code, self.message, self.remedy, retry_after_s=self.retry_after_s)
+        return ApiError(
+            self.code,
+            self.message,
+            self.remedy,
+            retry_after_s=self.retry_after_s,
+            kind=self.kind,
+            headers=self.headers,
+        )
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
-"""Records that services exchange: engines and models as the store keeps them.
+"""Records that services exchange: engines and models as the store keeps them, and the use of keys.
 
-They are frozen: to change one is to make another and hand it to the store. Paths are absolute strings while in memory.
+All but the counters of DayUse are frozen: to change one is to make another and hand it to the store. Paths are absolute
+strings while in memory.
 """
 
 from __future__ import annotations
@@ -80,3 +81,18 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: bool  # whether the file carries one
     source: str  # where it came from: "catalogue", "import"
     added_at: float  # seconds since the epoch, UTC
+
+
+class DayUse(msgspec.Struct):
+    """What a key has used on one UTC day, always the whole day's. Counted up in place by the key's account."""
+
+    key: str  # its name; "" for an open gateway's clients
+    day: int  # days since the epoch, UTC (T04)
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Both kinds."""
+        return self.prompt_tokens + self.completion_tokens

@@ -23,6 +23,7 @@ from blazar.base.errors import BlazarError, ConfigError, UsageError
 
 INTERRUPTED = 130
 MAX_COUNT = 2**31 - 1
+MAX_LIMIT = 2**48
 MAX_PORT = 65535
 MAX_TEMPERATURE = 2.0  # as in OpenAI's API
 
@@ -82,6 +83,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def limit(text: str) -> int:
+    """An argument as a limit: 0 is none."""
+    if not (text.isascii() and text.isdigit() and int(text) <= MAX_LIMIT):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, 0..={MAX_LIMIT}")
+    return int(text)
+
+
 def temperature(text: str) -> float:
     """An argument as a temperature."""
     try:
@@ -102,6 +110,7 @@ def build_parser() -> Parser:
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file (BLAZAR_CONFIG)")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     _add_gateway_commands(commands)
+    _add_key_commands(commands)
     _add_model_commands(commands)
     _add_engine_commands(commands)
     return parser
@@ -161,9 +170,41 @@ def _add_gateway_commands(commands: Commands) -> None:
     ps = _add(commands, "ps", "ps:ps", "what is loaded")
     _add_client_options(ps)
     _add_json(ps)
+    doctor = _add(commands, "doctor", "doctor:doctor", "what is wrong, and what to do about it")
+    _add_client_options(doctor)
+    _add_json(doctor)
     stop = _add(commands, "stop", "ps:stop", "unload a model; what it is answering is finished first")
     stop.add_argument("model", help="the model's name")
     _add_client_options(stop)
+
+
+def _add_key_commands(commands: Commands) -> None:
+    keys = commands.add_parser("keys", help="list, add, remove and rotate clients' keys", allow_abbrev=False)
+    parts = keys.add_subparsers(title="commands", metavar="COMMAND", dest="part", required=True)
+    listing = _add(parts, "list", "keys:list_keys", "the keys, with today's use")
+    add = _add(
+        parts, "add", "keys:add", "add a key and print its secret, once",
+        "blazar keys add team --model smollm2-135m-instruct --rpm 60 --daily-tokens 1000000",
+    )  # fmt: skip
+    add.add_argument("name", help="who it is: letters, digits, `.`, `_`, `-`")
+    add.add_argument("--model", action="append", metavar="NAME", help="a model that it may use; may be repeated")
+    add.add_argument("--admin", action="store_true", help="it may use every model, and manage the gateway")
+    add.add_argument("--rpm", type=limit, default=0, metavar="N", help="requests a minute")
+    add.add_argument("--tpm", type=limit, default=0, metavar="N", help="tokens a minute")
+    add.add_argument("--daily-tokens", type=limit, default=0, metavar="N", help="tokens a day (UTC)")
+    add.add_argument("--max-concurrent", type=limit, default=0, metavar="N", help="requests at once")
+    add.add_argument("--weight", type=limit, default=1, metavar="N", help="its share of a queue (default 1)")
+    add.add_argument(
+        "--max-priority", choices=("high", "normal", "low"), default="high", help="the best it may ask for"
+    )
+    remove = _add(parts, "rm", "keys:remove", "remove a key, at once")
+    rotate = _add(parts, "rotate", "keys:rotate", "give a key another secret; the old one ends at once")
+    for command in (remove, rotate):
+        command.add_argument("name", help="the key's name")
+    for command in (listing, add, remove, rotate):
+        _add_client_options(command)
+    for command in (listing, add, rotate):
+        _add_json(command)
 
 
 def _add_model_commands(commands: Commands) -> None:

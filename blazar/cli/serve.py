@@ -15,17 +15,17 @@ def serve(context: Context, options: argparse.Namespace) -> int:
     """Run the gateway until it is told to stop."""
     from blazar.app import serve as run_gateway  # the server and the loop: not for other commands
 
-    def load() -> Config:
+    def load(data: bytes | None = None) -> Config:
         overrides = {}
         if options.host is not None:
             overrides["BLAZAR_LISTEN_HOST"] = options.host
         if options.port is not None:
             overrides["BLAZAR_LISTEN_PORT"] = str(options.port)
-        return load_config(context.dirs.config_file, {**context.env, **overrides})
+        return load_config(context.dirs.config_file, {**context.env, **overrides}, data)
 
     load()  # mistakes come before anything else
     say_what_is_missing(context)
-    return run_gateway(load, context.dirs)
+    return run_gateway(load, context.dirs, keys_from_environment=bool(context.env.get("BLAZAR_KEYS")))
 
 
 def say_what_is_missing(context: Context) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from blazar.config.load import accepted, variable_of
-from blazar.config.schema import Config, KeyConfig, ModelOverride
+from blazar.config.schema import Config, KeyConfig, ModelOverride, RemoteConfig
 
 HEAD = """# Configuration
 
@@ -65,6 +65,7 @@ def document() -> str:
     """The whole page."""
     parts = [HEAD, _table("Top level", describe(Config), variables=True)]
     parts.append(_table("`[[keys]]`", describe(KeyConfig)))
+    parts.append(_table("`[[remotes]]`", describe(RemoteConfig)))
     parts.append(_table("`[model_overrides.NAME]`", describe(ModelOverride)))
     return "\n".join(parts)
 

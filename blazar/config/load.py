@@ -18,9 +18,9 @@ import msgspec
 
 from blazar.base.errors import ConfigError, Problem
 from blazar.config.lines import key_lines
-from blazar.config.schema import Config, KeyConfig, ModelOverride
+from blazar.config.schema import Config, KeyConfig, ModelOverride, RemoteConfig
 
-MAX_FILE_BYTES = 1 << 20
+MAX_FILE_BYTES = 16 << 20  # some hundred bytes for each of 100 000 keys
 SECRETS = frozenset(("key", "key_hash"))  # fields whose value no message may show
 # Variables that are not keys: where things are, and how client commands reach a gateway.
 OTHER_VARIABLES = frozenset(
@@ -39,18 +39,19 @@ OTHER_VARIABLES = frozenset(
 RENAMED = {"host": "BLAZAR_LISTEN_HOST", "port": "BLAZAR_LISTEN_PORT"}
 
 
-def load_config(path: Path, env: Mapping[str, str]) -> Config:
+def load_config(path: Path, env: Mapping[str, str], data: bytes | None = None) -> Config:
     """The configuration.
 
     Args:
         path: the file; a missing one has no keys.
         env: the environment.
+        data: what the file would have in it, instead of what it has.
 
     Raises:
         ConfigError: with everything that is wrong.
     """
     reader = _Reader(path)
-    values = reader.read_file()
+    values = reader.parse(data) if data is not None else reader.read_file()
     values.update(reader.read_environment(env))
     config = reader.convert(values)
     if reader.problems:
@@ -61,6 +62,15 @@ def load_config(path: Path, env: Mapping[str, str]) -> Config:
 def variable_of(key: str) -> str:
     """The environment variable of a top-level key."""
     return RENAMED.get(key, f"BLAZAR_{key.upper()}")
+
+
+def check_key(values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the fields of a `[[keys]]` entry, its secret apart; for fields that come from elsewhere."""
+    reader = _Reader(Path())
+    reader.convert_table("", values, KeyConfig)
+    return [
+        f"{problem.key.lstrip('.')}: {problem.text}" if problem.key else problem.text for problem in reader.problems
+    ]
 
 
 class _Reader:
@@ -80,6 +90,10 @@ class _Reader:
         except OSError as error:
             self._add("", f"cannot be read: {error.strerror}")
             return {}
+        return self.parse(data)
+
+    def parse(self, data: bytes) -> dict[str, Any]:
+        """The file's content as values."""
         if len(data) > MAX_FILE_BYTES:
             self._add("", f"has {len(data)} bytes, and a configuration at most {MAX_FILE_BYTES}")
             return {}
@@ -145,6 +159,8 @@ class _Reader:
                 self._add(key, f"is no known key{_nearest(key, fields)}")
             elif key == "keys":
                 good[key] = list(self._convert_keys(value))
+            elif key == "remotes":
+                good[key] = list(self._convert_remotes(value))
             elif key == "model_overrides":
                 good[key] = dict(self._convert_overrides(value))
             elif value is not None:
@@ -161,7 +177,7 @@ class _Reader:
             self._add(key, _explain("a value that is not shown" if secret else repr(value), error, kind))
             return None
 
-    def _convert_table(self, path: str, value: Any, kind: type[msgspec.Struct]) -> dict[str, Any] | None:
+    def convert_table(self, path: str, value: Any, kind: type[msgspec.Struct]) -> dict[str, Any] | None:
         """The checked fields of a table, or None if there was a problem."""
         if not isinstance(value, dict):
             self._add(path, f"is {value!r}, and has to be a table")
@@ -185,7 +201,7 @@ class _Reader:
         seen: set[str] = set()
         for number, item in enumerate(value):
             path = f"keys.{number}"
-            table = self._convert_table(path, item, KeyConfig)
+            table = self.convert_table(path, item, KeyConfig)
             if table is None:
                 continue
             if bool(table.get("key")) == bool(table.get("key_hash")):
@@ -196,12 +212,21 @@ class _Reader:
                 seen.add(table["name"])
                 yield KeyConfig(**table)
 
+    def _convert_remotes(self, value: Any) -> Iterator[RemoteConfig]:
+        if not isinstance(value, list):
+            self._add("remotes", f"is {value!r}, and has to be a list of tables: write [[remotes]]")
+            return
+        for number, item in enumerate(value):
+            table = self.convert_table(f"remotes.{number}", item, RemoteConfig)
+            if table is not None:
+                yield RemoteConfig(**table)
+
     def _convert_overrides(self, value: Any) -> Iterator[tuple[str, ModelOverride]]:
         if not isinstance(value, dict):
             self._add("model_overrides", f"is {value!r}, and has to be a table of tables: write [model_overrides.NAME]")
             return
         for name, item in value.items():
-            table = self._convert_table(f"model_overrides.{name}", item, ModelOverride)
+            table = self.convert_table(f"model_overrides.{name}", item, ModelOverride)
             if table is not None:
                 yield name, ModelOverride(**table)
 
@@ -246,7 +271,10 @@ def accepted(kind: msgspec.inspect.Type) -> str:
         return "a list of text"
     if isinstance(kind, msgspec.inspect.UnionType):
         return " or ".join(accepted(part) for part in kind.types if not isinstance(part, msgspec.inspect.NoneType))
-    return "a table of text" if isinstance(kind, msgspec.inspect.DictType) else "a table"
+    if isinstance(kind, msgspec.inspect.DictType):
+        lists = isinstance(_bare(kind.value_type), msgspec.inspect.UnionType)
+        return "a table of text, or of lists of text" if lists else "a table of text"
+    return "a table"
 
 
 def _explain(value: str, error: msgspec.ValidationError, kind: Any) -> str:

@@ -19,6 +19,12 @@ def _meta(doc: str, *, live: bool, unit: str = "", **limits: Any) -> Meta:
 LogLevel = Literal["debug", "info", "warning", "error"]
 Transport = Literal["unix", "tcp"]
 OnAbort = Literal["cancel", "drain"]
+PriorityName = Literal["high", "normal", "low"]
+
+MAX_LIMIT = 2**48  # of a key's limits: sums of many still fit 64 bits
+MAX_WEIGHT = 1_000_000
+MAX_QUEUE = 1_000_000
+QueueLength = Annotated[int, Meta(ge=0, le=MAX_QUEUE)]
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+\Z")]
 
@@ -36,9 +42,38 @@ class KeyConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             pattern=r"^(sha256:[0-9a-f]{64})?\Z",
         ),
     ] = ""
+    key_prefix: Annotated[
+        str, _meta("the beginning of the secret, for lists, where `key_hash` is set", live=True, max_length=16)
+    ] = ""
     models: Annotated[
         list[str], _meta("models that it may use; empty: all, and it may manage the gateway", live=True)
     ] = field(default_factory=list)
+    rpm: Annotated[int, _meta("requests in any 60 s; 0: no limit", live=True, ge=0, le=MAX_LIMIT)] = 0
+    tpm: Annotated[int, _meta("tokens in any 60 s; 0: no limit", live=True, ge=0, le=MAX_LIMIT)] = 0
+    daily_tokens: Annotated[int, _meta("tokens a UTC day; 0: no limit", live=True, ge=0, le=MAX_LIMIT)] = 0
+    max_concurrent: Annotated[int, _meta("requests under way; 0: no limit", live=True, ge=0, le=MAX_LIMIT)] = 0
+    weight: Annotated[
+        int, _meta("its share of a queue, relative to other keys'; 0 counts as 1", live=True, ge=0, le=MAX_WEIGHT)
+    ] = 1
+    max_priority: Annotated[PriorityName, _meta("the best that `X-Blazar-Priority` gets it", live=True)] = "high"
+
+
+class RemoteConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A `[[remotes]]` entry: another gateway or service. It gets what clients ask as `NAME:MODEL`."""
+
+    name: Annotated[Name, _meta("what stands before the colon; the same name again: a pool", live=True)]
+    url: Annotated[
+        str,
+        _meta(
+            "where it is, `http://HOST:PORT` or `https://HOST`, with a path where it has one",
+            live=True,
+            pattern=r"^https?://[A-Za-z0-9._\[\]:-]+(/[^?#\s]*)?\Z",
+        ),
+    ]
+    key: Annotated[
+        str, _meta("the secret that it asks for; a client's own never reaches it", live=True, pattern=r"^[!-~]*\Z")
+    ] = ""
+    models: Annotated[list[str], _meta("its models, for lists", live=True)] = field(default_factory=list)
 
 
 class ModelOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +86,7 @@ class ModelOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     )
     engine: Annotated[str, _meta("tag or kind of the engine that has to serve it", live=True)] = ""
     on_abort: Annotated[OnAbort | None, _meta("as `on_abort`", live=True)] = None
+    max_queue: Annotated[QueueLength | None, _meta("as `max_queue`", live=True)] = None
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,6 +105,26 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_streams: Annotated[
         int, _meta("requests under way at once, all models together", live=False, ge=1, le=65536)
     ] = 8192
+    max_queue: Annotated[
+        int,
+        _meta("requests that wait for a slot of one model; more are refused", live=True, ge=0, le=MAX_QUEUE),
+    ] = 256
+    queue_wait_secs: Annotated[
+        float, _meta("longest wait for a slot of a loaded model", live=True, unit="s", ge=0.001, le=86400)
+    ] = 120.0
+    prompt_preflight: Annotated[
+        bool, _meta("refuse prompts that do not fit the context, before they reach an engine", live=True)
+    ] = True
+    singleflight: Annotated[
+        bool, _meta("let a duplicate of a request under way wait for its warm prompt, at most 5 s", live=True)
+    ] = True
+    singleflight_share: Annotated[
+        bool, _meta("and give it the very answer, where the request is greedy or seeded", live=True)
+    ] = False
+    aliases: Annotated[
+        dict[str, str | list[str]],
+        _meta("what clients call a model: its name here, or several to try in order", live=True),
+    ] = field(default_factory=dict)
     body_timeout_secs: Annotated[
         float, _meta("longest wait for a byte of a request's body; 0: for ever", live=True, unit="s", ge=0)
     ] = 60.0
@@ -91,6 +147,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_level: Annotated[LogLevel, _meta("least important message that is logged", live=True)] = "info"
     access_log: Annotated[bool, _meta("write `log/access.jsonl`", live=False)] = True
     keys: Annotated[list[KeyConfig], _meta("clients' keys; none: the gateway is open", live=True)] = field(
+        default_factory=list
+    )
+    remotes: Annotated[list[RemoteConfig], _meta("other gateways, as `NAME:MODEL`", live=True)] = field(
         default_factory=list
     )
     model_overrides: Annotated[dict[str, ModelOverride], _meta("what is different for one model", live=True)] = field(

@@ -13,17 +13,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def error_body(error: ApiError) -> bytes:
-    """The OpenAI error envelope (SPEC §2), as JSON."""
-    return _encode(
-        {
-            "error": {
-                "message": str(error),
-                "type": "blazar_error",
-                "code": error.code.status,
-                "blazar_code": error.code.name,
-            }
-        }
-    )
+    """The OpenAI error envelope (SPEC §2), as JSON; `kind` says which limit it was, where a code has several."""
+    told = {
+        "message": str(error),
+        "type": "blazar_error",
+        "code": error.code.status,
+        "blazar_code": error.code.name,
+    }
+    return _encode({"error": told | {"kind": error.kind} if error.kind else told})
 
 
 def error_frame(error: ApiError, *, between_frames: bool) -> bytes:

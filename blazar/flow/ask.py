@@ -10,16 +10,25 @@ every stream).
 from __future__ import annotations
 
 import asyncio
+import re
 
 import msgspec
 
 from blazar._fast.spans import top_level_spans
+from blazar._fast.tokens import estimate_json
 from blazar.base.errors import ApiError, Code
 
 LARGE_BYTES = 256 * 1024
+MESSAGE_TOKENS = 4  # what templates put around a message: markers, the role, a line end
+OPENING_TOKENS = 3  # and before the answer
+IMAGE_TOKENS = 768  # of an image, whatever its size: between small projectors' 576 and what large images are cut into
+MAX_CHOICES = 128  # answers to one prompt, as far as reservations follow
 
 Body = bytes | bytearray
 Spans = list[tuple[str, int, int]]
+
+NOTHING = msgspec.Raw(b"")
+SOME_ITEMS = re.compile(rb"\s*\[\s*[^\s\]]")
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -27,7 +36,42 @@ class Ask(msgspec.Struct, frozen=True):
 
     model: str | None = None
     stream: bool | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n_predict: int | None = None
+    n: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    messages: msgspec.Raw = NOTHING
+    prompt: msgspec.Raw = NOTHING
+    input: msgspec.Raw = NOTHING
+    tools: msgspec.Raw = NOTHING
 
+    @property
+    def has_tools(self) -> bool:
+        """Whether it brings any tool."""
+        return SOME_ITEMS.match(self.tools) is not None
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the prompt as it stands, escapes and all."""
+        return sum(memoryview(text).nbytes for text in (self.messages, self.prompt, self.input, self.tools))
+
+    @property
+    def longest_answer(self) -> int | None:
+        """Tokens that the answer, or all of several answers, may have; None where the request does not say."""
+        most = self.max_completion_tokens or self.max_tokens or self.n_predict or 0
+        return most * min(max(self.n or 1, 1), MAX_CHOICES) if most > 0 else None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the same request gets the same answer: it is greedy, or names its seed."""
+        return self.temperature == 0 or (self.seed is not None and self.seed >= 0)
+
+
+NO_ASK = Ask()
+TEXTS = ("messages", "prompt", "input", "tools")  # fields that are looked at but not decoded
+SMALL_FIELDS = frozenset(Ask.__struct_fields__) - frozenset(TEXTS)
 
 _decode_ask = msgspec.json.Decoder(Ask).decode
 _encode = msgspec.json.Encoder().encode
@@ -42,8 +86,76 @@ async def read_ask(body: Body) -> Ask:
     if len(body) <= LARGE_BYTES:
         return decode_ask(body)
     spans = await asyncio.to_thread(scan, body)
-    named = {name: body[start:end] for name, start, end in spans if name in Ask.__struct_fields__}
-    return decode_ask(b"{" + b",".join(_encode(name) + b":" + value for name, value in named.items()) + b"}")
+    small = {name: body[start:end] for name, start, end in spans if name in SMALL_FIELDS}
+    ask = decode_ask(b"{" + b",".join(_encode(name) + b":" + value for name, value in small.items()) + b"}")
+    whole = memoryview(body)
+    texts = {name: msgspec.Raw(whole[start:end]) for name, start, end in spans if name in TEXTS}
+    return msgspec.structs.replace(ask, **texts)
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """What is known of a prompt's length, in tokens, before an engine has counted it."""
+
+    tokens: int  # at least 1
+    most: int  # as it may be on a vocabulary that does not know its script
+
+
+async def estimate_prompt(ask: Ask) -> Prompt:
+    """The prompt as the engine will see it, template and tools included.
+
+    Estimated from the text as it stands (docs/tokens.md has the error); the engine's own count is exact.
+    """
+    if ask.text_bytes > LARGE_BYTES:
+        return await asyncio.to_thread(_estimate, ask)
+    return _estimate(ask)
+
+
+def _estimate(ask: Ask) -> Prompt:
+    total = beyond = 0
+    try:
+        for text in (ask.messages, ask.prompt, ask.input):
+            if memoryview(text).nbytes:
+                tokens, wide, images, items = estimate_json(text)
+                total += tokens + images * IMAGE_TOKENS
+                beyond += wide
+                if text is ask.messages:
+                    total += items * MESSAGE_TOKENS + OPENING_TOKENS
+        if ask.has_tools:
+            tokens, wide, _, _ = estimate_json(ask.tools, True)
+            total += tokens
+            beyond += wide
+    except ValueError as error:
+        raise ApiError(Code.BAD_REQUEST, f"the request's body is not what this route takes: {error}") from error
+    return Prompt(max(1, total), max(1, total) + beyond)
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """A part of a message's content."""
+
+    text: str = ""
+
+
+class _Message(msgspec.Struct, frozen=True):
+    """As much of a message as certainly reaches the model."""
+
+    content: str | list[_Part] | None = None
+
+
+_decode_messages = msgspec.json.Decoder(list[_Message]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+def count_text_bytes(ask: Ask) -> int:
+    """UTF-8 bytes of the prompt that certainly reach the model; 0 where it is not text of a known shape."""
+    try:
+        if memoryview(ask.messages).nbytes:
+            contents = [message.content for message in _decode_messages(ask.messages)]
+            texts = [t for c in contents if c for t in ([c] if isinstance(c, str) else [part.text for part in c])]
+        else:
+            texts = [_decode_text(ask.prompt)]
+    except msgspec.DecodeError:
+        return 0
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
 
 def decode_ask(body: Body) -> Ask:

@@ -6,9 +6,15 @@ import dataclasses
 
 from blazar.admission.keys import KeyRing
 from blazar.config.schema import Config
+from blazar.flow.gates import Gates
+from blazar.flow.settings import Settings
+from blazar.flow.singleflight import Flights
 from blazar.models.index import ModelIndex
 from blazar.observe.access import AccessLog
+from blazar.observe.ledger import Ledger
+from blazar.observe.metrics import Metrics
 from blazar.relay.pool import EnginePool
+from blazar.relay.remote import Remotes
 from blazar.relay.stalls import StallSweep
 from blazar.supervisor import Supervisor
 
@@ -25,6 +31,13 @@ class Gateway:
     supervisor: Supervisor[EnginePool]
     stalls: StallSweep
     access: AccessLog
+    ledger: Ledger
+    metrics: Metrics
+    gates: Gates
+    flights: Flights
+    settings: Settings
+    remotes: Remotes
+    keys_from_environment: bool = False  # then they cannot be changed
     not_ready: str = "starting"  # why /readyz says 503; "" when the gateway is ready
     draining: bool = False  # no request is admitted any more
     body_limit: int = BODY_LIMIT

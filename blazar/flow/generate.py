@@ -1,22 +1,63 @@
 """The way of a request that runs a model, top to bottom.
 
-body → ask → model → scope → lease (spawn, wake or wait) → engine → relay → account → release
+lease → body → ask → for each model that it may mean:
+    model → scope → budget → preflight → duplicates → queue → child (spawn, wake or wait) → engine → relay → account
+
+Whatever is held is released in `finally`; a refusal burns nothing.
 """
 
 from __future__ import annotations
 
-from blazar.admission.keys import require_scope
-from blazar.base.errors import ApiError, Code
-from blazar.flow.ask import read_ask, with_model
-from blazar.flow.call import Call
-from blazar.flow.gateway import Gateway
-from blazar.relay.client import Client
-from blazar.relay.exchange import EngineRequest, Exchange
-from blazar.relay.pool import EnginePool
-from blazar.supervisor import Lease
+import asyncio
+import dataclasses
 
-CRASH_WAIT_S = 1.0  # how long a broken connection waits for word that its engine has died
-DRAIN_S = 600.0  # how long an engine that cannot take an abort may go on for nobody
+import xxhash
+
+from blazar.admission.budget import DEFAULT_COMPLETION, Account, Need
+from blazar.admission.keys import require_scope
+from blazar.admission.ticket import Work, read_number, read_ticket
+from blazar.base.errors import ApiError, Code
+from blazar.base.records import ModelRow
+from blazar.flow.ask import LARGE_BYTES, NO_ASK, estimate_prompt, read_ask, with_model
+from blazar.flow.call import Call
+from blazar.flow.charge import Charge
+from blazar.flow.engine import close_exchange, open_exchange
+from blazar.flow.gates import Gate, Slot
+from blazar.flow.gateway import Gateway
+from blazar.flow.job import Job
+from blazar.flow.preflight import check_cold, check_warm
+from blazar.flow.remote import serve_remote
+from blazar.flow.singleflight import Seat
+from blazar.relay.client import Client
+from blazar.relay.exchange import EngineRequest
+from blazar.relay.pool import EnginePool
+from blazar.supervisor import Lease, Outlook
+
+MAX_NUM_CTX = 1 << 31
+CHAT, RAW, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+
+# What another model may be able to do (aliases with fallbacks); a fault of the request itself it cannot mend.
+FALLS_BACK = frozenset(
+    (
+        Code.MODEL_NOT_FOUND, Code.MODEL_UNSUPPORTED_ENGINE, Code.MODEL_LOAD_TIMEOUT, Code.ENGINE_CIRCUIT_OPEN,
+        Code.ALL_SLOTS_BUSY, Code.MODEL_TOO_LARGE, Code.INSUFFICIENT_MEMORY, Code.ENGINE_CRASHED,
+        Code.PROMPT_TOO_LONG, Code.KEY_SCOPE_FORBIDDEN, Code.GATEWAY_TIMEOUT, Code.BAD_GATEWAY,
+    )
+)  # fmt: skip
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class Held:
+    """What a request holds of its model while an engine works on it."""
+
+    gate: Gate
+    slot: Slot
+    lease: Lease[EnginePool]
+
+    def release(self) -> None:
+        """The engine is free of the request."""
+        self.lease.release()
+        self.slot.release()
 
 
 async def generate(gateway: Gateway, call: Call, client: Client) -> None:
@@ -25,40 +66,190 @@ async def generate(gateway: Gateway, call: Call, client: Client) -> None:
     Raises:
         ApiError: refused, failed or left; the edge renders it where nothing has been sent yet.
     """
-    body = await client.read_body(call.content_length, gateway.body_limit)
+    account = gateway.ledger.account(call.key)
+    account.enter()  # B01: before anything else, and held until the answer has been taken or the client is gone
+    try:
+        job = await read_job(gateway, call, client, account)
+        await try_in_turn(gateway, job)
+    finally:
+        account.leave()
 
+
+async def read_job(gateway: Gateway, call: Call, client: Client, account: Account) -> Job:
+    """The request's body, and what it says."""
+    body = await client.read_body(call.content_length, gateway.body_limit)
     ask = await read_ask(body)
     if not ask.model:
         raise ApiError(Code.BAD_REQUEST, "the request names no model: set the field `model`", gateway.models.hint())
-    model = await gateway.models.resolve(ask.model)
-    call.model = model.name
-    require_scope(call.key, model.name)
-    request = EngineRequest(call.method, call.path, await with_model(body, ask.model, model.name))
-    del body  # the request has it, and lets go of it when it has been sent
-
-    lease = gateway.supervisor.try_lease(model.name) or await gateway.supervisor.lease(model.name)
-    await forward(lease, client, request)
-
-
-async def forward(lease: Lease[EnginePool], client: Client, request: EngineRequest) -> None:
-    """Let the leased engine answer; the lease is released when the engine is free of the request, however it ends."""
-    exchange = Exchange(lease.client, client, lambda reason: explain(lease, reason))
-    try:
-        await exchange.relay(request)
-    finally:
-        drains = client.left and lease.child.plan.on_abort == "drain"
-        exchange.close(drain_s=DRAIN_S if drains else 0.0, done=lease.release)
-
-
-async def explain(lease: Lease[EnginePool], reason: str) -> ApiError:
-    """What to tell a client whose engine's side broke.
-
-    That the engine died, in its own words, or just that it broke.
-    """
-    plan = lease.child.plan
-    cause = await lease.child.wait_gone(CRASH_WAIT_S)
-    if cause is None:
-        return ApiError(Code.BAD_GATEWAY, f"the engine {plan.tag} serving {plan.model} broke off: {reason}")
-    return ApiError(
-        Code.ENGINE_CRASHED, f"the engine {plan.tag} serving {plan.model} died ({cause.kind}): {cause.words}"
+    work = Work.RAW if call.route == RAW else Work.TOOL if ask.has_tools else Work.CHAT
+    limits = call.key.limits
+    prompt = await estimate_prompt(ask)
+    return Job(
+        call=call,
+        client=client,
+        account=account,
+        body=body,
+        ask=ask,
+        asked=ask.model,
+        prompt=prompt.tokens,
+        most=prompt.most,
+        longest=0 if call.route == EMBEDDINGS else ask.longest_answer,
+        ticket=read_ticket(
+            key=call.key.name,
+            weight=limits.weight,
+            best=limits.max_priority,
+            priority=call.header(b"x-blazar-priority"),
+            deadline_ms=call.header(b"x-blazar-deadline-ms"),
+            body_bytes=len(body),
+            work=work,
+        ),
+        num_ctx=read_number("X-Blazar-Num-Ctx", call.header(b"x-blazar-num-ctx"), MAX_NUM_CTX, "tokens"),
     )
+
+
+async def try_in_turn(gateway: Gateway, job: Job) -> None:
+    """The model that was asked for; of an alias with fallbacks the first that can, before the first byte only.
+
+    Raises:
+        ApiError: of the last one that was tried.
+    """
+    *others, last = gateway.models.targets(job.asked, gateway.config.aliases)
+    for name in others:
+        try:
+            await serve(gateway, job, name, last=False)
+        except ApiError as error:
+            if job.client.started or job.client.left or error.code not in FALLS_BACK:
+                raise
+        else:
+            return
+    await serve(gateway, job, last, last=True)
+
+
+async def serve(gateway: Gateway, job: Job, name: str, *, last: bool) -> None:
+    """Serve it by one model; the last one to try lets go of the body when it has been sent."""
+    if (remote := gateway.remotes.split(name)) is not None:
+        await serve_remote(gateway, job, *remote)
+        return
+    model = await gateway.models.resolve(name)
+    job.call.model = model.name
+    require_scope(job.call.key, model.name)
+
+    outlook = gateway.supervisor.outlook(model.name) or await gateway.supervisor.expect(model.name)
+    job.account.check(gateway.ledger.moment(), need_of(job, outlook))
+    await preflight(gateway, job, model, outlook)
+
+    shares = gateway.config.singleflight_share and job.ask.repeatable
+    async with gateway.flights.board(await digest_of(gateway, job, model), shares) as (seat, how):
+        if how != "alone":
+            gateway.metrics.duplicates[how] += 1
+        charge = Charge(gateway.ledger, gateway.metrics, job.account, need_of(job, outlook))
+        try:
+            if seat.answer is not None:  # its tokens have been paid for, by the one that got it first
+                await job.client.respond(seat.answer.status, seat.answer.headers, seat.answer.body)
+                return
+            held = await admit(gateway, job, model, outlook, charge)
+            await run(gateway, job, model, held, charge, seat, was_cold=not outlook.ready, last=last)
+        finally:
+            charge.settle(model.name)
+
+
+def need_of(job: Job, outlook: Outlook) -> Need:
+    """The tokens to reserve: of the prompt, and of an answer that is no longer than the context has room for."""
+    if job.longest == 0:
+        return Need(job.prompt, 0)
+    room = context_of(job, outlook.ctx) - job.prompt
+    return Need(job.prompt, max(1, min(job.longest or DEFAULT_COMPLETION, room)))
+
+
+def context_of(job: Job, ctx: int) -> int:
+    """The context that the request is held to: the slot's, or less where the client wants less."""
+    return min(ctx, job.num_ctx) if job.num_ctx else ctx
+
+
+async def preflight(gateway: Gateway, job: Job, model: ModelRow, outlook: Outlook) -> None:
+    """Refuse a prompt that does not fit, as far as that can be known before the queue (L06, C22).
+
+    Raises:
+        ApiError: PROMPT_TOO_LONG.
+    """
+    if not gateway.config.prompt_preflight or job.longest == 0:
+        return
+    ctx = context_of(job, outlook.ctx)
+    if not outlook.ready:
+        await check_cold(gateway.models, model, job.ask, ctx)
+    elif (lease := gateway.supervisor.try_lease(model.name)) is not None:
+        try:
+            await measure(job, model, lease, ctx)
+        finally:
+            lease.release()
+
+
+async def measure(job: Job, model: ModelRow, lease: Lease[EnginePool], ctx: int) -> None:
+    """Let the engine count the prompt, where it might not fit.
+
+    Raises:
+        ApiError: PROMPT_TOO_LONG.
+    """
+    tokens = await check_warm(lease.client, model.name, job.ask, job.most, ctx)
+    if tokens is not None:
+        job.prompt = job.most = tokens
+
+
+async def digest_of(gateway: Gateway, job: Job, model: ModelRow) -> bytes:
+    """What makes two requests duplicates: key, model and body, of chats that do not stream. b"" for all others."""
+    if not gateway.config.singleflight or job.call.route != CHAT or job.ask.stream:
+        return b""
+    digest = xxhash.xxh3_128(f"{job.call.key.name}\0{model.name}\0{job.num_ctx}\0".encode())
+    if len(job.body) > LARGE_BYTES:
+        await asyncio.to_thread(digest.update, job.body)
+    else:
+        digest.update(job.body)
+    return digest.digest()
+
+
+async def admit(gateway: Gateway, job: Job, model: ModelRow, outlook: Outlook, charge: Charge) -> Held:
+    """A slot of the model's queue, then a lease on its child, which is started or waited for where it has to be.
+
+    Raises:
+        ApiError: the queue is full, the wait is over, or the model cannot be loaded.
+    """
+    override = gateway.config.model_overrides.get(model.name)
+    max_queue = gateway.config.max_queue if override is None or override.max_queue is None else override.max_queue
+    gate = gateway.gates.of(model.name, max_queue)
+    gate.set_slots(outlook.slots)
+    try:
+        slot = await gate.enter(job.ticket, gateway.config.queue_wait_secs)
+    except ApiError:
+        charge.refuse()
+        raise
+    try:
+        lease = gateway.supervisor.try_lease(model.name) or await gateway.supervisor.lease(model.name)
+    except ApiError as error:
+        gate.fail(error)  # those behind it wait for the same start
+        slot.release()
+        raise
+    except BaseException:
+        slot.release()
+        raise
+    gate.set_slots(lease.child.slots)
+    return Held(gate, slot, lease)
+
+
+async def run(
+    gateway: Gateway, job: Job, model: ModelRow, held: Held, charge: Charge, seat: Seat, *, was_cold: bool, last: bool
+) -> None:
+    """Let the engine answer. What is held is given back when the engine is free of the request."""
+    lease = held.lease
+    exchange = open_exchange(lease, job.client)
+    try:
+        if was_cold and gateway.config.prompt_preflight and job.longest != 0:
+            await measure(job, model, lease, context_of(job, lease.child.ctx))
+        request = EngineRequest(job.call.method, job.call.path, await with_model(job.body, job.asked, model.name))
+        if last:
+            job.body, job.ask = b"", NO_ASK  # the request has it, and lets go of it when it has been sent
+        seat.on_engine(lease)
+        await exchange.relay(request, (held.slot.header, *job.account.headers(gateway.ledger.moment())))
+        seat.on_answer(exchange.answer)
+    finally:
+        charge.spent = exchange.spent(job.prompt)
+        close_exchange(exchange, lease, job.client, held.release)

@@ -8,24 +8,44 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlencode
 
+from blazar.admission.budget import Need
 from blazar.admission.keys import require_admin, require_scope
 from blazar.base.errors import ApiError, Code
 from blazar.flow.ask import decode_ask
 from blazar.flow.call import Call
+from blazar.flow.charge import Charge
+from blazar.flow.engine import close_exchange, open_exchange
 from blazar.flow.gateway import Gateway
-from blazar.flow.generate import forward
 from blazar.relay.client import Client
 from blazar.relay.exchange import EngineRequest
 
 
 async def utility(gateway: Gateway, call: Call, client: Client) -> None:
-    """Serve one. A POST may load the model; a GET only looks and never does (SPEC §8).
+    """Serve one. A POST may load the model, and counts as a request of its key; a GET only looks and does neither
+    (SPEC §8).
 
     Raises:
         ApiError: as generate; UNAVAILABLE where a GET asks about a model that is not loaded.
     """
-    if call.method == "POST" and call.route in ("/props", "/slots/{id}", "/slots"):
+    if call.method != "POST":
+        await serve(gateway, call, client)
+        return
+    if call.route in ("/props", "/slots/{id}", "/slots"):
         require_admin(call.key, f"POST {call.route}")
+    account = gateway.ledger.account(call.key)
+    account.enter()
+    try:
+        charge = Charge(gateway.ledger, gateway.metrics, account, Need(0, 0))
+        try:
+            await serve(gateway, call, client)
+        finally:
+            charge.settle(call.model)
+    finally:
+        account.leave()
+
+
+async def serve(gateway: Gateway, call: Call, client: Client) -> None:
+    """Find out which model is meant, and let its engine answer."""
     body = await client.read_body(call.content_length, gateway.body_limit)
 
     query = parse_qsl(call.query, keep_blank_values=True)
@@ -44,7 +64,11 @@ async def utility(gateway: Gateway, call: Call, client: Client) -> None:
                 "send it a request first",
             )  # fmt: skip
         lease = await gateway.supervisor.lease(model.name)
-    await forward(lease, client, request)
+    exchange = open_exchange(lease, client)
+    try:
+        await exchange.relay(request)
+    finally:
+        close_exchange(exchange, lease, client, lease.release)
 
 
 def model_in(body: bytes | bytearray) -> str:

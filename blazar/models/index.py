@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
+from collections.abc import Mapping
+from pathlib import Path
 
 from blazar.base.errors import ApiError, Code, CommandError
 from blazar.base.records import ModelRow
+from blazar.models.gguf import GgufError, read_gguf
 from blazar.store.store import Store
 
 log = logging.getLogger("blazar.models")
@@ -30,6 +33,7 @@ class ModelIndex:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._rows: dict[str, ModelRow] = {}
+        self._longest: dict[str, int] = {}  # bytes of the longest token, by the file's digest
         self._reading: asyncio.Task[None] | None = None
 
     @property
@@ -51,6 +55,25 @@ class ModelIndex:
             raise ApiError(Code.MODEL_NOT_FOUND, f"there is no model {name!r}", self.hint(name))
         return row
 
+    def targets(self, name: str, aliases: Mapping[str, str | list[str]]) -> list[str]:
+        """The names to try for what a client asked: an alias's in their order, else the name itself."""
+        found = aliases.get(name)
+        if not found:
+            return [name]
+        return [found] if isinstance(found, str) else found
+
+    async def longest_token_bytes(self, row: ModelRow) -> int:
+        """Bytes of the longest token in a model's vocabulary; 0 where the file does not tell."""
+        found = self._longest.get(row.sha256)
+        if found is None:
+            try:
+                found = (await asyncio.to_thread(read_gguf, Path(row.path))).longest_token_bytes
+            except GgufError as error:  # its engine will tell what is wrong with it
+                log.warning("%s: %s", row.name, error)
+                found = 0
+            self._longest[row.sha256] = found
+        return found
+
     def _find(self, name: str) -> ModelRow | None:
         return self._rows.get(name) or self._rows.get(name.replace(":", "-"))
 
@@ -63,6 +86,8 @@ class ModelIndex:
     async def _read(self) -> None:
         rows = await asyncio.to_thread(self._store.models)
         self._rows = {row.name: row for row in rows}
+        digests = {row.sha256 for row in rows}
+        self._longest = {digest: size for digest, size in self._longest.items() if digest in digests}
 
     async def run(self) -> None:
         """Keep the snapshot fresh until cancelled.

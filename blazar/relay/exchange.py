@@ -20,8 +20,9 @@ from blazar._fast.pump import Pump
 from blazar._fast.sse import SseTail
 from blazar.base.errors import ApiError
 from blazar.dialects.errors import error_frame
-from blazar.relay.client import Client, Stage
+from blazar.relay.client import Client, Headers, Stage
 from blazar.relay.pool import EnginePool
+from blazar.relay.usage import BodyEnds, Spent, spent_of_answer, spent_of_stream
 
 LAST_WORDS_S = 1.0  # for a client that has to take the error which ends its stream
 JOIN_BYTES = 65536  # a request up to this size goes to the engine in one write
@@ -62,6 +63,14 @@ class BrokenExchange(Exception):
     """The engine's side broke before its answer had begun: not HTTP, closed too early, or no connection at all."""
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """A whole answer that came in one piece."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
 Explain = Callable[[str], Awaitable[ApiError]]
 """From the reason of a break to the error that the client is told.
 
@@ -76,6 +85,11 @@ class Exchange:
         pool: the engine's connections.
         client: who asks; nothing has been sent to it.
         explain: called when the engine's side breaks.
+
+    Attributes:
+        asked: whether the engine has been sent the request.
+        status: of the engine's answer; 0 before there is one.
+        answer: the answer, where it was no stream and came whole: at most HOLD_BYTES.
     """
 
     def __init__(self, pool: EnginePool, client: Client, explain: Explain) -> None:
@@ -83,12 +97,18 @@ class Exchange:
         self._client = client
         self._explain = explain
         self._connection: EngineConnection | None = None
+        self._ends: SseTail | BodyEnds | None = None  # of the answer's body, once it has begun
+        self.asked = False
+        self.status = 0
+        self.answer: Answer | None = None
 
-    async def relay(self, request: EngineRequest) -> SseTail:
+    async def relay(self, request: EngineRequest, headers: Headers = (), refused: frozenset[int] = frozenset()) -> None:
         """Send the request, and its answer to the client as it is; wait until the last byte has been taken.
 
-        Returns:
-            What was seen of the body's frames: usage is read from its tail.
+        Args:
+            request: for the engine.
+            headers: that the client gets beside the engine's.
+            refused: statuses that count as a broken exchange: another engine may do better.
 
         Raises:
             ApiError: the engine broke, or the request was interrupted. If the client had the beginning of an answer by
@@ -97,25 +117,60 @@ class Exchange:
         self._client.stage = Stage.HEADER
         try:
             connection = await self._open(request)
+            if connection.status in refused:
+                self.status = connection.status
+                raise BrokenExchange(f"it answered with status {connection.status}")
             stream = is_stream(connection)
             if not stream:
                 await _wait_for_small(connection)
         except BrokenExchange as broken:
             raise await self._explain(str(broken)) from broken
         request.forget()
-        tail = SseTail()
-        await self._client.start(connection.status, passed_headers(connection, stream))
+        self.status = connection.status
+        passed = passed_headers(connection, stream)
+        await self._client.start(connection.status, [*passed, *headers])
         self._client.progress = lambda: connection.received
         self._client.stage = Stage.STREAM
-        last = await self._relay_body(connection, tail, stream)
-        if stream and connection.status == 200 and not tail.done and not ends_with_error(tail):
+        if connection.complete and not stream:
+            self.answer = Answer(connection.status, passed, connection.take_held())
+            await self._client.send(self.answer.body, more=False)
+            return
+        if not stream:
+            self._ends = BodyEnds()
+            await self._relay_body(connection, self._ends, None)
+            await self._client.send(b"", more=False)
+            return
+        tail = self._ends = SseTail()
+        last = await self._relay_body(connection, tail, tail)
+        if connection.status == 200 and not tail.done and not ends_with_error(tail):
             if last:
                 await self._client.send(last, more=True)
             error = await self._explain("the engine ended the stream before its last frame")
-            await self._end_in_band(tail, stream, error)
+            await self._end_in_band(tail, error)
             raise error
         await self._client.send(last, more=False)
-        return tail
+
+    def spent(self, prompt: int) -> Spent:
+        """The tokens that the request has cost, however it ended.
+
+        By the engine's own figures; where it did not come to tell them, the prompt as given and what was streamed,
+        a token a frame.
+
+        Args:
+            prompt: tokens of the prompt, as estimated.
+        """
+        if not self.asked or self.status >= 400:
+            return Spent(0, 0)
+        ends, told = self._ends, None
+        if self.answer is not None:
+            told = spent_of_answer(self.answer.body)
+        elif isinstance(ends, BodyEnds):
+            told = ends.spent()
+        elif ends is not None:
+            told = spent_of_stream(ends)
+        if told is not None:
+            return told
+        return Spent(prompt, max(0, ends.frames - 1) if isinstance(ends, SseTail) else 0)
 
     def close(self, *, drain_s: float, done: Callable[[], None]) -> None:
         """The request is over, however it ended. Never waits.
@@ -163,7 +218,9 @@ class Exchange:
         """
         self._connection = connection
         try:
-            await connection.begin(*request.wire(self._pool), head_request=request.method == "HEAD")
+            head = connection.begin(*request.wire(self._pool), head_request=request.method == "HEAD")
+            self.asked = True
+            await head
         except (ProtocolError, ConnectionError) as error:
             self._connection = None
             self._pool.give_back(connection)
@@ -172,36 +229,44 @@ class Exchange:
             return False
         return True
 
-    async def _relay_body(self, connection: EngineConnection, tail: SseTail, stream: bool) -> bytes:
-        """Pump the body; returns what is still to be sent, which for an answer that came in one read is all of it."""
+    async def _relay_body(
+        self, connection: EngineConnection, ends: SseTail | BodyEnds, stream: SseTail | None
+    ) -> bytes:
+        """Pump the body; returns what is still to be sent, which for an answer that came in one read is all of it.
+
+        Args:
+            connection: of the answer.
+            ends: told of every part.
+            stream: the same, where a failure can be told within the body.
+        """
         if connection.complete:
             last = connection.take_held()
-            tail.feed(last)
+            ends.feed(last)
             return last
         try:
-            await _pump_all(connection, self._client, tail)
+            await _pump_all(connection, self._client, ends)
         except (ProtocolError, ConnectionError) as broken:
             error = await self._explain(str(broken))
-            await self._end_in_band(tail, stream, error)
+            await self._end_in_band(stream, error)
             raise error from broken
         except asyncio.CancelledError:
             reason = self._client.interrupted()
             if reason is None or self._client.left:
                 raise
-            await self._end_in_band(tail, stream, reason)
+            await self._end_in_band(stream, reason)
             raise reason from None
         return b""
 
-    async def _end_in_band(self, tail: SseTail, stream: bool, error: ApiError) -> None:
+    async def _end_in_band(self, stream: SseTail | None, error: ApiError) -> None:
         """Tell a client that is in the middle of a stream what happened, as its last event.
 
         A body that is no stream has no place for that: it is left unfinished, and the server then closes the connection
         before the body's announced end. The same where the client takes nothing any more.
         """
-        if stream:
+        if stream is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
-                    await self._client.send(error_frame(error, between_frames=tail.at_boundary), more=False)
+                    await self._client.send(error_frame(error, between_frames=stream.at_boundary), more=False)
 
 
 async def _wait_for_small(connection: EngineConnection) -> None:
@@ -219,7 +284,7 @@ async def _wait_for_small(connection: EngineConnection) -> None:
         raise BrokenExchange(str(error)) from error
 
 
-async def _pump_all(connection: EngineConnection, client: Client, tail: SseTail) -> None:
+async def _pump_all(connection: EngineConnection, client: Client, tail: SseTail | BodyEnds) -> None:
     """Until the engine's body has ended and the client has taken all of it."""
     waiting: set[asyncio.Task[None]] = set()  # at most one: a full pump takes no more
 

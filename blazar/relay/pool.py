@@ -50,13 +50,9 @@ class EnginePool:
         """
         if self._closed:
             raise ConnectionResetError("the engine is gone")
-        loop, at = self._loop, self._endpoint
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                if at.unix_path:
-                    _, connection = await loop.create_unix_connection(lambda: EngineConnection(loop), at.unix_path)
-                else:
-                    _, connection = await loop.create_connection(lambda: EngineConnection(loop), at.host, at.port)
+                connection = await self._open()
         except TimeoutError:
             raise ConnectionAbortedError(f"the engine accepted no connection within {CONNECT_TIMEOUT_S:g} s") from None
         except OSError as error:
@@ -65,6 +61,14 @@ class EnginePool:
         if self._gone():  # meanwhile
             self.give_back(connection)
             raise ConnectionResetError("the engine is gone")
+        return connection
+
+    async def _open(self) -> EngineConnection:
+        loop, at = self._loop, self._endpoint
+        if at.unix_path:
+            _, connection = await loop.create_unix_connection(lambda: EngineConnection(loop), at.unix_path)
+        else:
+            _, connection = await loop.create_connection(lambda: EngineConnection(loop), at.host, at.port)
         return connection
 
     def _gone(self) -> bool:
@@ -77,6 +81,13 @@ class EnginePool:
             self._idle.append(connection)
         else:
             connection.abort()
+
+    def retire(self) -> None:
+        """Take no more; what is under way ends by itself."""
+        self._closed = True
+        for connection in self._idle:
+            connection.abort()
+        self._idle.clear()
 
     def close(self) -> None:
         """Close every connection; exchanges under way see theirs break."""

@@ -32,4 +32,14 @@ SCRIPTS: tuple[str, ...] = (
         added_at REAL NOT NULL
     ) STRICT;
     """,
+    """
+    CREATE TABLE key_usage (
+        key TEXT NOT NULL,
+        day INTEGER NOT NULL,
+        requests INTEGER NOT NULL,
+        prompt_tokens INTEGER NOT NULL,
+        completion_tokens INTEGER NOT NULL,
+        PRIMARY KEY (key, day)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )

@@ -14,7 +14,7 @@ import msgspec
 
 from blazar.base.errors import CommandError, UsageError
 from blazar.base.files import sync_directory
-from blazar.base.records import EngineKind, EngineRow, EngineSource, Manifest, ModelRow
+from blazar.base.records import DayUse, EngineKind, EngineRow, EngineSource, Manifest, ModelRow
 from blazar.store.migrations import SCRIPTS
 
 BUSY_TIMEOUT_S = 10.0  # another process holds the write lock for milliseconds
@@ -157,6 +157,18 @@ class Store:
         with self._writing() as connection:
             return connection.execute("DELETE FROM engines WHERE tag = ?", (tag,)).rowcount > 0
 
+    # ---- use of keys ----
+
+    def usage(self, day: int) -> list[DayUse]:
+        """What keys have used on a day: days since the epoch, UTC."""
+        return [DayUse(**dict(row)) for row in self._read("SELECT * FROM key_usage WHERE day = ?", day)]
+
+    def put_usage(self, rows: list[DayUse]) -> None:
+        """Replace the rows of these keys and days, all or none."""
+        values = [msgspec.structs.asdict(row) for row in rows]
+        with self._writing() as connection:
+            connection.executemany(_insert("key_usage", values[0]), values)
+
 
 def check_model_name(name: str) -> None:
     """Refuse a name that the store cannot keep (V05).
@@ -180,7 +192,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, scripts: tuple[str, ...
             "update Blazar, or restore an older copy of the file (blazar.db.bak-*)",
         )
     for number, script in enumerate(scripts[version:], version + 1):
-        if number > 1:
+        if version:  # a new file has nothing to be kept
             _back_up(connection, path, number - 1)
         # One transaction a version: after a crash the file has the old schema or the new one, with its number.
         connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT;")

@@ -17,6 +17,6 @@ died too). Nothing is ever looked for by name.
 
 from blazar.supervisor.causes import CrashCause
 from blazar.supervisor.child import Child, ChildStats, LaunchPlan, Lease
-from blazar.supervisor.pool import Supervisor
+from blazar.supervisor.pool import Outlook, Supervisor
 
-__all__ = ["Child", "ChildStats", "CrashCause", "LaunchPlan", "Lease", "Supervisor"]
+__all__ = ["Child", "ChildStats", "CrashCause", "LaunchPlan", "Lease", "Outlook", "Supervisor"]

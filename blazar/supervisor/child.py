@@ -12,7 +12,7 @@ import logging
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import httpx
 import msgspec
@@ -33,6 +33,7 @@ HEALTH_TIMEOUT_S = 5.0
 SECOND_TERM_S = 0.3  # llama-server, told once while a stream runs, hangs; told twice it ends at once
 KILL_S = 2.0
 LOAD_CAP = 10  # load timeouts that a load may take which prints something now and then
+TELLS_PROPS = frozenset((EngineKind.LLAMACPP,))
 REAP_S = 2.0  # from SIGKILL to the end, which only the kernel can delay
 DATA_REMEDY = "check that the data directory is writable and has space, then start the gateway again"
 
@@ -106,6 +107,8 @@ class Child(Generic[C]):
     Attributes:
         state: see machine.
         in_flight: leases that are out.
+        slots: requests that it runs at once, and `ctx`, the tokens of each slot's context: as planned, and once it is
+            ready as it says itself.
         failure: why it never became ready.
     """
 
@@ -123,6 +126,8 @@ class Child(Generic[C]):
         self.state = State.STARTING
         self.in_flight = 0
         self.restarts = restarts
+        self.slots = plan.slots
+        self.ctx = plan.ctx
         self.failure: ApiError | None = None
         self._connect = connect
         self._keeper = keeper
@@ -202,8 +207,8 @@ class Child(Generic[C]):
             state=self.state.value,
             pid=self._process.pid if self._process else 0,
             port=plan.endpoint.port,
-            slots=plan.slots,
-            ctx=plan.ctx,
+            slots=self.slots,
+            ctx=self.ctx,
             in_flight=self.in_flight,
             restarts=self.restarts,
         )
@@ -259,7 +264,7 @@ class Child(Generic[C]):
         """Until it is healthy, has ended, makes no progress for its load timeout (T08), or is not wanted any more."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        health = asyncio.create_task(wait_healthy(self.plan.endpoint))
+        health = asyncio.create_task(wait_healthy(self.plan.endpoint, asks_props=self.plan.kind in TELLS_PROPS))
         try:
             while not health.done() and not process.exited.done() and not self._stop.is_set():
                 patience_s = self.plan.load_timeout_s
@@ -270,7 +275,9 @@ class Child(Generic[C]):
                     return
                 await _first(health, process.exited, self._stop, timeout_s=left)
             if health.done() and not process.exited.done() and not self._stop.is_set():
-                health.result()
+                if (props := health.result()) is not None:
+                    self.slots = props.total_slots or self.slots
+                    self.ctx = props.default_generation_settings.n_ctx or self.ctx
                 self._client = self._connect(self.plan.endpoint)
                 self._move(Event.HEALTHY)
                 self._settled.set()
@@ -345,8 +352,21 @@ class Child(Generic[C]):
             await _first(self._idle, process.exited, self._hurry, timeout_s=left)
 
 
-async def wait_healthy(endpoint: Endpoint) -> None:
-    """Ask the engine's health route until it says yes."""
+class SlotSettings(msgspec.Struct, frozen=True):
+    """Of an engine's answer to /props: what each slot has. 0: it does not say."""
+
+    n_ctx: int = 0
+
+
+class Props(msgspec.Struct, frozen=True):
+    """What llama.cpp's server says of itself. 0: it does not say."""
+
+    total_slots: int = 0
+    default_generation_settings: SlotSettings = SlotSettings()
+
+
+async def wait_healthy(endpoint: Endpoint, *, asks_props: bool) -> Props | None:
+    """Ask the engine's health route until it says yes; then what it is like, if it is of a kind that tells."""
     transport = httpx.AsyncHTTPTransport(uds=endpoint.unix_path or None, verify=False)
     base = f"http://{endpoint.host or 'localhost'}:{endpoint.port}" if endpoint.port else "http://localhost"
     pause_s = HEALTH_FIRST_S
@@ -354,19 +374,24 @@ async def wait_healthy(endpoint: Endpoint) -> None:
         while True:
             try:
                 if (await client.get("/health")).status_code == httpx.codes.OK:
-                    return
+                    break
             except httpx.HTTPError:
                 pass  # it does not listen yet, or it is not itself yet
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, HEALTH_LAST_S)
+        if not asks_props:
+            return None
+        try:
+            answer = await client.get("/props", headers={"Authorization": f"Bearer {endpoint.secret}"})
+            return msgspec.json.decode(answer.content, type=Props)
+        except (httpx.HTTPError, msgspec.DecodeError):
+            return None  # an older one: what was planned stands
 
 
-async def _first(
-    *things: asyncio.Event | asyncio.Future[int] | asyncio.Task[None], timeout_s: float | None = None
-) -> None:
+async def _first(*things: asyncio.Event | asyncio.Future[Any], timeout_s: float | None = None) -> None:
     """Until one of these has happened, or the time is over. None of them is cancelled."""
     own = [asyncio.ensure_future(thing.wait()) for thing in things if isinstance(thing, asyncio.Event)]
-    futures: list[asyncio.Future[int] | asyncio.Task[None]] = [t for t in things if not isinstance(t, asyncio.Event)]
+    futures: list[asyncio.Future[Any]] = [t for t in things if not isinstance(t, asyncio.Event)]
     try:
         await asyncio.wait({*own, *futures}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -7,16 +7,26 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Generic
 
+import msgspec
+
 from blazar.base.dirs import Dirs
 from blazar.base.endpoint import Endpoint
 from blazar.base.errors import ApiError, Code
 from blazar.supervisor.child import C, Child, ChildStats, LaunchPlan, Lease
 from blazar.supervisor.keeper import Keeper
-from blazar.supervisor.machine import State
+from blazar.supervisor.machine import LEASABLE, State
 
 MAX_STARTS = 4  # how often one request waits for a child that then does not stay
 
 Planner = Callable[[str], Awaitable[LaunchPlan]]
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What a model's requests can count on."""
+
+    slots: int  # that run at once
+    ctx: int  # tokens of a slot's context
+    ready: bool  # whether it is loaded
 
 
 class Supervisor(Generic[C]):
@@ -36,6 +46,7 @@ class Supervisor(Generic[C]):
         self._log_dir = dirs.log / "engines"
         self._children: dict[str, Child[C]] = {}
         self._starts: dict[str, asyncio.Task[Child[C]]] = {}
+        self._plans: dict[str, asyncio.Task[Outlook]] = {}
         self._spawned: dict[str, int] = {}
         self._stopping = False
 
@@ -44,6 +55,39 @@ class Supervisor(Generic[C]):
         self._log_dir.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(self._keeper.sweep)
         self._keeper.start()
+
+    def outlook(self, model: str) -> Outlook | None:
+        """What a model that is loaded, or being loaded, offers; None where it is neither."""
+        child = self._children.get(model)
+        if child is None or child.state in (State.GONE, State.STOPPING):
+            return None
+        return Outlook(child.slots, child.ctx, child.state in LEASABLE)
+
+    def is_loading(self, model: str) -> bool:
+        """Whether its engine is being started, and so will be ready or fail in bounded time."""
+        child = self._children.get(model)
+        return model in self._starts or (child is not None and child.state is State.STARTING)
+
+    async def expect(self, model: str) -> Outlook:
+        """What a model would offer that is not loaded. Nothing is started. All who ask at once share one answer.
+
+        Raises:
+            ApiError: it could not be started at all.
+        """
+        task = self._plans.get(model)
+        if task is None:
+            task = self._plans[model] = asyncio.create_task(self._expect(model))
+            task.add_done_callback(lambda done: self._on_expected(model, done))
+        return await asyncio.shield(task)
+
+    async def _expect(self, model: str) -> Outlook:
+        plan = await self._plan(model)
+        return Outlook(plan.slots, plan.ctx, ready=False)
+
+    def _on_expected(self, model: str, task: asyncio.Task[Outlook]) -> None:
+        self._plans.pop(model, None)
+        if not task.cancelled():
+            task.exception()  # all who waited have had it
 
     def try_lease(self, model: str) -> Lease[C] | None:
         """A lease on the model's child if that is ready, without waiting."""

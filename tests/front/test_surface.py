@@ -233,3 +233,25 @@ def test_slow_upload_is_ended(gateway: GatewayFactory) -> None:
         client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
         answer = client.recv(65536)
     assert answer.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.rule("B08")
+def test_colon_in_a_models_name_finds_the_row_with_a_dash_and_nothing_else(gateway: GatewayFactory) -> None:
+    running = gateway(serve=False)
+    running.prepare(models=("llama3-8b", "exact:name"))
+    running.serve()
+    for asked, served in (("llama3:8b", "llama3-8b"), ("exact:name", "exact:name"), ("llama3-8b", "llama3-8b")):
+        assert running.post(model=asked, messages=[]).json()["model"] == served
+    missing = running.post(model="llama3:70b", messages=[])
+    assert missing.status_code == 404
+    assert "'llama3:70b'" in missing.json()["error"]["message"]
+
+
+@pytest.mark.rule("B21")
+def test_clients_cannot_choose_an_engine(gateway: GatewayFactory) -> None:
+    running = gateway()
+    headers = {"X-Blazar-Engine": "other", "X-Blazar-Kind": "mlx"}
+    body = {"model": MODEL, "messages": [], "engine": "other", "kind": "mlx"}
+    answer = httpx.post(f"{running.url}/v1/chat/completions?engine=other", json=body, headers=headers, timeout=20)
+    assert answer.status_code == 200
+    assert [model["engine"] for model in running.get("/api/ps").json()["models"]] == ["local"]

@@ -16,10 +16,11 @@ What it is told comes from two places:
     ["stderr", TEXT]      print that
     ["reset"]             close with a reset
     ["close"]             close
+    ["slot", N]           from here on, /slots show a slot at work on this request, with N tokens decoded
     ["exit", N]           exit with that status at once; below 0: kill itself with that signal
 
 It writes one JSON line an event to `$SCRIPTED_DIR/seen.jsonl`: `start`, `request` (with the head's lines and the body's
-digest), `left` (the client closed before the answer was complete), `done`, `term`.
+digest; `look` for GET /props and /slots), `left` (the client closed before the answer was complete), `done`, `term`.
 """
 
 import asyncio
@@ -70,10 +71,18 @@ class Engine:
     def __init__(self, start):
         self.start = start
         self.loaded = asyncio.Event()
+        self.working = {}  # task -> tokens decoded, of requests that say so
         self.key = os.environ.get("LLAMA_API_KEY", "")
         self.alias = flag("--alias", "scripted")
         self.slots = int(flag("-np", "1"))
         self.ctx = int(flag("-c", "4096"))
+
+    def show_slots(self):
+        """As llama-server does; a script says how far a request is with ["slot", TOKENS], which takes a slot."""
+        shown = [{"id": n, "is_processing": False} for n in range(self.slots)]
+        for slot, (task, decoded) in zip(shown, self.working.items(), strict=False):
+            slot.update(id_task=task, is_processing=True, next_token=[{"n_decoded": decoded, "n_remain": -1}])
+        return shown
 
     async def load(self):
         if "load_until" in self.start:
@@ -131,13 +140,20 @@ class Exchange:
             ok = self.engine.loaded.is_set()
             await self.json({"status": "ok"} if ok else {"error": {"message": "Loading model"}}, 200 if ok else 503)
             return True
+        looks = self.method == "GET" and self.path in ("/props", "/slots")  # the gateway's own, as a rule
         tell(
-            "request",
+            "look" if looks else "request",
             head=self.head,
             size=len(body),
             sha256=hashlib.sha256(body).hexdigest(),
             body=body[:4096].decode("latin-1"),
         )
+        try:
+            return await self.answer_while_there(body)
+        finally:
+            self.engine.working.pop(id(self), None)
+
+    async def answer_while_there(self, body):
         answer = asyncio.ensure_future(self.answer(body))
         watch = asyncio.ensure_future(self.gone())
         await asyncio.wait((answer, watch), return_when=asyncio.FIRST_COMPLETED)
@@ -152,7 +168,8 @@ class Exchange:
         except ConnectionError:
             tell("left", path=self.path)
             return False
-        tell("done", path=self.path)
+        if self.path not in ("/props", "/slots"):
+            tell("done", path=self.path)
         return goes_on
 
     async def gone(self):
@@ -201,9 +218,16 @@ class Exchange:
         elif path == "/apply-template":
             await self.json({"prompt": "".join(message["content"] for message in ask["messages"])})
         elif path == "/props":
-            await self.json({"total_slots": self.engine.slots, "model_alias": self.engine.alias})
+            settings = {"n_ctx": self.engine.ctx // self.engine.slots}
+            await self.json(
+                {
+                    "total_slots": self.engine.slots,
+                    "model_alias": self.engine.alias,
+                    "default_generation_settings": settings,
+                }
+            )
         elif path == "/slots" or path.startswith("/slots/"):
-            await self.json([{"id": n, "is_processing": False} for n in range(self.engine.slots)])
+            await self.json(self.engine.show_slots())
         else:
             await self.json({"error": {"message": f"no route {path}", "code": 404}}, 404)
         return True
@@ -230,9 +254,12 @@ class Exchange:
             await event(
                 [{"index": 0, "finish_reason": None} | ({"delta": {"content": word}} if chat else {"text": word})]
             )
-        await event([{"index": 0, "finish_reason": "stop"} | ({"delta": {}} if chat else {"text": ""})])
+        timings = {"cache_n": 0, "prompt_n": 7, "predicted_n": len(WORDS)}
+        await event(
+            [{"index": 0, "finish_reason": "stop"} | ({"delta": {}} if chat else {"text": ""})], timings=timings
+        )
         if (ask.get("stream_options") or {}).get("include_usage"):
-            await event([], usage=usage, timings={"prompt_n": 7, "predicted_n": len(WORDS)})
+            await event([], usage=usage, timings=timings)
         await self.chunk("data: [DONE]\n\n")
         await self.raw(b"0\r\n\r\n")
 
@@ -247,6 +274,8 @@ class Exchange:
                 await self.raw(base64.b64decode(rest[0]))
             elif step == "chunk":
                 await self.chunk(rest[0])
+            elif step == "slot":
+                self.engine.working[id(self)] = rest[0]
             elif step == "cut":
                 self.cut = rest[0]
             elif step == "until":

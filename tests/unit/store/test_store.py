@@ -88,6 +88,11 @@ def test_store_that_cannot_be_written_is_a_readable_error(path: Path) -> None:
         store.put_model(MODEL)
 
 
+def test_new_store_leaves_no_copies(path: Path) -> None:
+    Store.open(path).close()
+    assert not list(path.parent.glob("*.bak-*"))
+
+
 LATER = (*SCRIPTS, "ALTER TABLE models ADD COLUMN note TEXT NOT NULL DEFAULT ''")
 
 
@@ -95,9 +100,9 @@ def test_migration_keeps_a_copy_of_the_file_before(path: Path) -> None:
     with Store.open(path) as store:
         store.put_model(MODEL)
     Store.open(path, LATER).close()
-    copy = path.with_name("blazar.db.bak-v1")
+    copy = path.with_name(f"blazar.db.bak-v{len(SCRIPTS)}")
     raw = sqlite3.connect(copy)
-    assert raw.execute("PRAGMA user_version").fetchone() == (1,)
+    assert raw.execute("PRAGMA user_version").fetchone() == (len(SCRIPTS),)
     assert raw.execute("SELECT name FROM models").fetchall() == [("m",)]
     raw.close()
 
@@ -129,11 +134,11 @@ def test_migration_that_is_killed_leaves_the_old_schema(path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
-    while not path.with_name("blazar.db.bak-v1").exists() and process.poll() is None:
+    while not path.with_name(f"blazar.db.bak-v{len(SCRIPTS)}").exists() and process.poll() is None:
         pass
     process.kill()
     process.wait()
     process.stdout.close()
     with Store.open(path) as store:
         assert store.models() == [MODEL]
-        assert store._connection.execute("PRAGMA user_version").fetchone()[0] == 1
+        assert store._connection.execute("PRAGMA user_version").fetchone()[0] == len(SCRIPTS)

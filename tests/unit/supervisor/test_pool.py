@@ -307,7 +307,7 @@ async def test_client_that_cannot_be_made_ends_the_engine_and_everybodys_wait(sh
 
 
 async def test_health_probe_that_fails_is_no_health(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(endpoint: Endpoint) -> None:
+    async def broken(endpoint: Endpoint, *, asks_props: bool) -> None:
         raise UnicodeError("not an answer")
 
     async with supervised(short_tmp) as (supervisor, _):

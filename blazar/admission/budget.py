@@ -1,0 +1,255 @@
+"""What one key may still use, and what it has used: requests and tokens of the last minute, tokens of the UTC day,
+requests under way.
+
+A request's tokens are reserved when it is admitted and settled when it has ended. Whatever is refused burns nothing
+(C15): `check` only looks, `commit` looks and takes in one step, `give_back` undoes a commit.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+import msgspec
+
+from blazar._fast.buckets import WINDOW_S, Window
+from blazar.admission.keys import Limits
+from blazar.base.errors import ApiError, Code
+from blazar.base.records import DayUse
+
+DAY_S = 86400
+DEFAULT_COMPLETION = 1024  # tokens reserved for the answer of a request that names no maximum (SPEC §3)
+BUSY_RETRY_S = 1  # nobody knows when a request under way will end
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class Kind(StrEnum):
+    """Which limit refused a request."""
+
+    MAX_CONCURRENT = "max_concurrent"
+    RPM = "rpm"
+    TPM = "tpm"
+    DAILY_TOKENS = "daily_tokens"
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """One look at both clocks."""
+
+    now: float  # seconds of a clock that never goes back
+    wall: float  # seconds since the epoch, UTC
+
+
+class Need(msgspec.Struct, frozen=True):
+    """The tokens that a request is thought to take."""
+
+    prompt: int  # estimated, at least 1
+    completion: int  # the longest answer, already no longer than the context allows; 0: it generates nothing
+
+
+class Reservation(msgspec.Struct):
+    """What a request holds of its key's budget until it is settled or given back."""
+
+    at: float  # when it was made, as Moment.now
+    day: int
+    tokens: int
+
+
+class Account:
+    """The use of one key.
+
+    Args:
+        name: the key's, "" for the anonymous one.
+        limits: the key's; replaced when the configuration changes.
+        today: what it has used today already.
+
+    Attributes:
+        in_flight: requests under way.
+        use: of the day that was looked at last.
+        unsaved: rows that have changed since they were last taken by `take_unsaved`.
+    """
+
+    __slots__ = ("_requests", "_reserved", "_tokens", "in_flight", "limits", "name", "unsaved", "use")
+
+    def __init__(self, name: str, limits: Limits, today: DayUse) -> None:
+        self.name = name
+        self.limits = limits
+        self.use = today
+        self.in_flight = 0
+        self.unsaved: dict[int, DayUse] = {}
+        self._requests = Window()
+        self._tokens = Window()
+        self._reserved = 0  # tokens of requests under way, which the day's use does not hold yet
+
+    @property
+    def label(self) -> str:
+        """What logs and metrics call it."""
+        return self.name or "anonymous"
+
+    # ---- the lease (B01: before anything else) ----
+
+    def enter(self) -> None:
+        """One more request is under way.
+
+        Raises:
+            ApiError: RATE_LIMITED, there are as many as the key may have.
+        """
+        most = self.limits.max_concurrent
+        if most and self.in_flight >= most:
+            raise ApiError(
+                Code.RATE_LIMITED,
+                f"key {self.name!r} has {self.in_flight} requests under way, and its max_concurrent is {most}",
+                retry_after_s=BUSY_RETRY_S,
+                kind=Kind.MAX_CONCURRENT,
+            )
+        self.in_flight += 1
+
+    def leave(self) -> None:
+        """One of them has ended."""
+        self.in_flight -= 1
+
+    # ---- requests and tokens ----
+
+    def check(self, at: Moment, need: Need) -> None:
+        """Refuse what does not fit now; nothing is taken. Order: rpm, tpm, day (B01).
+
+        Raises:
+            ApiError: RATE_LIMITED, with the seconds until it would fit, or without where it never will.
+        """
+        limits = self.limits
+        if limits.rpm and (wait_s := self._requests.wait_s(at.now, 1, limits.rpm)):
+            raise self._refusal(at, Kind.RPM, f"{limits.rpm} requests a minute are used up", wait_s)
+        least = need.prompt + (1 if need.completion else 0)  # what the answer may take adapts to what is left
+        if limits.tpm and (wait_s := self._tokens.wait_s(at.now, least, limits.tpm)):
+            used = self._tokens.used(at.now)
+            raise self._refusal(at, Kind.TPM, _too_many(least, used, limits.tpm, "a minute"), wait_s)
+        if limits.daily_tokens:
+            used = self._day(at).tokens + self._reserved
+            if used + least > limits.daily_tokens:
+                never = least > limits.daily_tokens
+                text = _too_many(least, used, limits.daily_tokens, "a UTC day")
+                raise self._refusal(at, Kind.DAILY_TOKENS, text, -1.0 if never else DAY_S - at.wall % DAY_S)
+
+    def commit(self, at: Moment, need: Need) -> Reservation:
+        """Take the request and its tokens: prompt and answer, or what the budget has left if that is less (SPEC §3).
+
+        Raises:
+            ApiError: as check.
+        """
+        self.check(at, need)
+        tokens = min(need.prompt + need.completion, self._left(at))
+        use = self._day(at)
+        use.requests += 1
+        self._requests.add(at.now, 1)
+        self._tokens.add(at.now, tokens)
+        self._reserved += tokens
+        self._touch()
+        return Reservation(at.now, use.day, tokens)
+
+    def give_back(self, reservation: Reservation, at: Moment) -> None:
+        """The queue has refused the request: it is as if it had not been."""
+        self._requests.amend(reservation.at, at.now, -1)
+        self._tokens.amend(reservation.at, at.now, -reservation.tokens)
+        self._reserved -= reservation.tokens
+        if self._day(at).day == reservation.day:
+            self.use.requests -= 1
+            self._touch()
+
+    def settle(self, reservation: Reservation, at: Moment, *, prompt: int, completion: int) -> None:
+        """The request has ended, and this is what it has really taken.
+
+        What was reserved too much comes back at once; what was reserved too little is added, also for a request
+        that has run for longer than the window and whose reservation has left it.
+        """
+        change = prompt + completion - reservation.tokens
+        if not self._tokens.amend(reservation.at, at.now, change) and change > 0:
+            self._tokens.add(at.now, change)
+        self._reserved -= reservation.tokens
+        use = self._day(at)
+        use.prompt_tokens += prompt
+        use.completion_tokens += completion
+        self._touch()
+
+    # ---- what is told ----
+
+    def headers(self, at: Moment) -> Headers:
+        """`x-ratelimit-*`, as far as the key has limits."""
+        limits = self.limits
+        found: list[tuple[bytes, bytes]] = []
+        if limits.rpm:
+            left = limits.rpm - self._requests.used(at.now)
+            found += _headers(b"requests", limits.rpm, left, self._requests.empty_s(at.now))
+        if limits.tpm:
+            left = limits.tpm - self._tokens.used(at.now)
+            found += _headers(b"tokens", limits.tpm, left, self._tokens.empty_s(at.now))
+        elif limits.daily_tokens:
+            left = limits.daily_tokens - self._day(at).tokens - self._reserved
+            found += _headers(b"tokens", limits.daily_tokens, left, DAY_S - at.wall % DAY_S)
+        return tuple(found)
+
+    def today(self, at: Moment) -> DayUse:
+        """A copy of the day's use."""
+        return msgspec.structs.replace(self._day(at))
+
+    def take_unsaved(self) -> list[DayUse]:
+        """Copies of the rows that have changed; they count as saved from now on."""
+        rows = [msgspec.structs.replace(row) for row in self.unsaved.values()]
+        self.unsaved.clear()
+        return rows
+
+    # ---- within ----
+
+    def _day(self, at: Moment) -> DayUse:
+        day = int(at.wall // DAY_S)
+        if day > self.use.day:  # a clock that is set back does not bring the old day back
+            self.use = DayUse(self.name, day)
+        return self.use
+
+    def _touch(self) -> None:
+        self.unsaved[self.use.day] = self.use
+
+    def _left(self, at: Moment) -> int:
+        limits = self.limits
+        left = 1 << 62
+        if limits.tpm:
+            left = limits.tpm - self._tokens.used(at.now)
+        if limits.daily_tokens:
+            left = min(left, limits.daily_tokens - self._day(at).tokens - self._reserved)
+        return left
+
+    def _refusal(self, at: Moment, kind: Kind, text: str, wait_s: float) -> ApiError:
+        never = wait_s < 0
+        return ApiError(
+            Code.RATE_LIMITED,
+            f"key {self.name!r}: {text}",
+            f"send a smaller request, or raise {kind} of the key" if never else "",
+            retry_after_s=None if never else max(1, math.ceil(wait_s)),
+            kind=kind,
+            headers=self.headers(at),
+        )
+
+
+def _too_many(least: int, used: int, limit: int, per: str) -> str:
+    if least > limit:
+        return f"the request needs {least} tokens at least, and can never fit {limit} {per}"
+    return f"the request needs {least} tokens at least, and {used} of {limit} {per} are used or reserved"
+
+
+def _headers(what: bytes, limit: int, left: int, reset_s: float) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"x-ratelimit-limit-" + what, b"%d" % limit),
+        (b"x-ratelimit-remaining-" + what, b"%d" % max(0, left)),
+        (b"x-ratelimit-reset-" + what, as_duration(reset_s)),
+    ]
+
+
+def as_duration(seconds: float) -> bytes:
+    """Seconds as OpenAI writes them in these headers: `59s`, `6m0s`, `1h0m0s`; rounded up."""
+    whole = math.ceil(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    if hours:
+        return b"%dh%dm%ds" % (hours, minutes, rest)
+    return b"%dm%ds" % (minutes, rest) if minutes else b"%ds" % rest
+
+
+assert WINDOW_S == 60  # rpm and tpm are a minute's
