@@ -8,7 +8,6 @@ look-up, lease, body, estimate, ticket, budget, queue, settling.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import statistics
@@ -22,7 +21,7 @@ from blazar.admission.keys import KeyRing
 from blazar.admission.ticket import Work, read_ticket
 from blazar.base.clock import SystemClock
 from blazar.config.schema import KeyConfig
-from blazar.flow.ask import estimate_prompt, read_ask
+from blazar.flow.ask import decode_ask, estimate
 from blazar.flow.charge import Charge
 from blazar.flow.gates import Gates
 from blazar.observe.ledger import Ledger
@@ -68,8 +67,8 @@ async def measure(count: int, secret: str) -> float:
                 key = ring.identify(f"Bearer {secret}", "")
                 account = ledger.account(key)
                 account.enter()
-                ask = await read_ask(BODY)
-                prompt = await estimate_prompt(ask)
+                ask = decode_ask(BODY)
+                prompt = estimate(ask)
                 ticket = read_ticket(
                     key=key.name, weight=key.limits.weight, best=key.limits.max_priority, priority="", deadline_ms="",
                     body_bytes=len(BODY), work=Work.CHAT,
@@ -79,7 +78,7 @@ async def measure(count: int, secret: str) -> float:
                 charge = Charge(ledger, metrics, account, need)
                 gate = gates.of("m", 256)
                 gate.set_slots(8)
-                slot = await gate.enter(ticket, 120.0)
+                slot = gate.enter(ticket)
                 account.headers(ledger.moment())
                 slot.release()
                 charge.settle("m")

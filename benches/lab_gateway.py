@@ -4,6 +4,9 @@ The lab's engine (`$LAB_ENGINE`) is installed like any local engine and runs as 
 first line, then becomes a quiet parent: SIGTERM goes on to the gateway.
 
     LAB/compare --gateway 'python benches/lab_gateway.py'
+
+With `--limits` the key has every limit there is (none of which the lab reaches), and preflight and single-flight are
+on; without it, neither: the difference is what they cost.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from pathlib import Path
 from gguf import GGUFWriter
 
 MODEL = "lab"
+PLAIN = "singleflight = false\nprompt_preflight = false\n"
+LIMITS = "rpm = 1000000000\ntpm = 1000000000000\ndaily_tokens = 1000000000000\nmax_concurrent = 100000\nweight = 3\n"
 
 
 def write_model(path: Path) -> None:
@@ -41,8 +46,12 @@ def main() -> int:
         key = secrets.token_hex(16)
         config = root / "config.toml"
         slots = os.environ.get("LAB_SLOTS", "512")
+        limits = "--limits" in sys.argv[1:]
         config.write_text(
-            f'port = 0\n[[keys]]\nname = "lab"\nkey = "{key}"\n[model_overrides.{MODEL}]\nslots = {slots}\n'
+            (PLAIN if not limits else "")
+            + f'port = 0\nmax_queue = 4096\n[[keys]]\nname = "lab"\nkey = "{key}"\n'
+            + (LIMITS if limits else "")
+            + f"[model_overrides.{MODEL}]\nslots = {slots}\n"
         )
         environment = {**os.environ, "BLAZAR_CONFIG": str(config), "BLAZAR_DATA_DIR": str(root / "data")}
         blazar = [sys.executable, "-m", "blazar"]

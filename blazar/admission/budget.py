@@ -19,6 +19,7 @@ from blazar.base.records import DayUse
 
 DAY_S = 86400
 DEFAULT_COMPLETION = 1024  # tokens reserved for the answer of a request that names no maximum (SPEC §3)
+UNLIMITED = 1 << 62
 BUSY_RETRY_S = 1  # nobody knows when a request under way will end
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -117,6 +118,8 @@ class Account:
             ApiError: RATE_LIMITED, with the seconds until it would fit, or without where it never will.
         """
         limits = self.limits
+        if not (limits.rpm or limits.tpm or limits.daily_tokens):
+            return
         if limits.rpm and (wait_s := self._requests.wait_s(at.now, 1, limits.rpm)):
             raise self._refusal(at, Kind.RPM, f"{limits.rpm} requests a minute are used up", wait_s)
         least = need.prompt + (1 if need.completion else 0)  # what the answer may take adapts to what is left
@@ -137,7 +140,9 @@ class Account:
             ApiError: as check.
         """
         self.check(at, need)
-        tokens = min(need.prompt + need.completion, self._left(at))
+        tokens = need.prompt + need.completion
+        if (left := self._left(at)) < tokens:
+            tokens = left
         use = self._day(at)
         use.requests += 1
         self._requests.add(at.now, 1)
@@ -175,17 +180,19 @@ class Account:
     def headers(self, at: Moment) -> Headers:
         """`x-ratelimit-*`, as far as the key has limits."""
         limits = self.limits
-        found: list[tuple[bytes, bytes]] = []
+        if not (limits.rpm or limits.tpm or limits.daily_tokens):
+            return ()
+        found: Headers = ()
         if limits.rpm:
             left = limits.rpm - self._requests.used(at.now)
-            found += _headers(b"requests", limits.rpm, left, self._requests.empty_s(at.now))
+            found = _headers(REQUESTS, limits.rpm, left, self._requests.empty_s(at.now))
         if limits.tpm:
             left = limits.tpm - self._tokens.used(at.now)
-            found += _headers(b"tokens", limits.tpm, left, self._tokens.empty_s(at.now))
+            found += _headers(TOKENS, limits.tpm, left, self._tokens.empty_s(at.now))
         elif limits.daily_tokens:
             left = limits.daily_tokens - self._day(at).tokens - self._reserved
-            found += _headers(b"tokens", limits.daily_tokens, left, DAY_S - at.wall % DAY_S)
-        return tuple(found)
+            found += _headers(TOKENS, limits.daily_tokens, left, DAY_S - at.wall % DAY_S)
+        return found
 
     def today(self, at: Moment) -> DayUse:
         """A copy of the day's use."""
@@ -210,7 +217,7 @@ class Account:
 
     def _left(self, at: Moment) -> int:
         limits = self.limits
-        left = 1 << 62
+        left = UNLIMITED
         if limits.tpm:
             left = limits.tpm - self._tokens.used(at.now)
         if limits.daily_tokens:
@@ -235,21 +242,25 @@ def _too_many(least: int, used: int, limit: int, per: str) -> str:
     return f"the request needs {least} tokens at least, and {used} of {limit} {per} are used or reserved"
 
 
-def _headers(what: bytes, limit: int, left: int, reset_s: float) -> list[tuple[bytes, bytes]]:
-    return [
-        (b"x-ratelimit-limit-" + what, b"%d" % limit),
-        (b"x-ratelimit-remaining-" + what, b"%d" % max(0, left)),
-        (b"x-ratelimit-reset-" + what, as_duration(reset_s)),
-    ]
+def _names(what: bytes) -> tuple[bytes, bytes, bytes]:
+    return (b"x-ratelimit-limit-" + what, b"x-ratelimit-remaining-" + what, b"x-ratelimit-reset-" + what)
+
+
+REQUESTS, TOKENS = _names(b"requests"), _names(b"tokens")
+
+
+def _headers(names: tuple[bytes, bytes, bytes], limit: int, left: int, reset_s: float) -> Headers:
+    remaining = b"%d" % left if left > 0 else b"0"
+    return ((names[0], b"%d" % limit), (names[1], remaining), (names[2], as_duration(reset_s)))
 
 
 def as_duration(seconds: float) -> bytes:
     """Seconds as OpenAI writes them in these headers: `59s`, `6m0s`, `1h0m0s`; rounded up."""
     whole = math.ceil(seconds)
+    if whole < 60:
+        return b"%ds" % whole
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    if hours:
-        return b"%dh%dm%ds" % (hours, minutes, rest)
-    return b"%dm%ds" % (minutes, rest) if minutes else b"%ds" % rest
+    return b"%dh%dm%ds" % (hours, minutes, rest) if hours else b"%dm%ds" % (minutes, rest)
 
 
 assert WINDOW_S == 60  # rpm and tpm are a minute's

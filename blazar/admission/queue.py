@@ -172,7 +172,8 @@ class AdmissionQueue:
     # ---- what callers do ----
 
     def __len__(self) -> int:
-        return self._waiting[0] + self._waiting[1] + self._waiting[2]
+        high, normal, low = self._waiting
+        return high + normal + low
 
     def enter(self, ticket: Ticket, now: float) -> Waiter | None:
         """A request comes.
@@ -180,16 +181,16 @@ class AdmissionQueue:
         Returns:
             With a slot where one is free and nobody else waits for it; else in the queue; None: the queue is full.
         """
-        waiting = self._waiting
-        if len(self) >= self.max_queue and (self.busy >= self.slots or len(self)):
+        depth = len(self)
+        if depth >= self.max_queue and (depth or self.busy >= self.slots):
             self.refused += 1
             return None
         bucket = self._bucket(ticket)
-        ahead = sum(waiting[: ticket.priority + 1])
-        waiter = Waiter(ticket, bucket, now, ahead)
-        if self.busy < self.slots and not len(self):
+        if not depth and self.busy < self.slots:
+            waiter = Waiter(ticket, bucket, now, 0)
             self._grant(waiter, now)
         else:
+            waiter = Waiter(ticket, bucket, now, sum(self._waiting[: ticket.priority + 1]))
             self._add(waiter)
         return waiter
 
@@ -320,7 +321,9 @@ class AdmissionQueue:
             self._drop_idle(keep=bucket)
         bucket.step = 1.0 / ticket.weight
         if not bucket.waiting and not self._crowded:
-            bucket.credit = max(bucket.credit, self._lowest())
+            lowest = self._lowest()
+            if bucket.credit < lowest:
+                bucket.credit = lowest
         return bucket
 
     def _lowest(self) -> float:
@@ -404,7 +407,8 @@ class AdmissionQueue:
         bucket.served = self._next_event()
         if not self._crowded:
             bucket.credit += bucket.step
-        self._rank(bucket)
+        if bucket.flows:
+            self._rank(bucket)
 
     def _free(self, waiter: Waiter) -> None:
         self.busy -= 1

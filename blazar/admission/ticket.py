@@ -32,6 +32,7 @@ class Work(IntEnum):
     RAW = 2  # raw completions: long as a rule, and nobody watches
 
 
+WORDS = {"high": Priority.HIGH, "low": Priority.LOW}
 SLO_S = (2.0, 30.0, 120.0)  # L03, by priority: from arrival to the implicit deadline
 TOOL_SLO_S = 10.0  # of tool work, whatever its priority
 
@@ -64,14 +65,17 @@ def read_ticket(
     Raises:
         ApiError: BAD_REQUEST, the deadline is no number of milliseconds in range.
     """
-    asked = {"high": Priority.HIGH, "low": Priority.LOW}.get(priority.strip().lower(), Priority.NORMAL)
-    given = max(asked, best)
+    given = WORDS.get(priority.strip().lower(), Priority.NORMAL) if priority else Priority.NORMAL
+    if given < best:
+        given = best
     heavy = body_bytes > HEAVY_BODY_BYTES
-    if heavy:
-        given = Priority(min(given + 1, Priority.LOW))
-    deadline_s = read_number("X-Blazar-Deadline-Ms", deadline_ms, MAX_DEADLINE_MS, "milliseconds") / 1000
+    if heavy and given is not Priority.LOW:
+        given = Priority(given + 1)
     slo_s = TOOL_SLO_S if work is Work.TOOL and not heavy else SLO_S[given]
-    return Ticket(key, weight, given, work, slo_s, deadline_s or None)
+    if not deadline_ms:
+        return Ticket(key, weight, given, work, slo_s)
+    deadline_s = read_number("X-Blazar-Deadline-Ms", deadline_ms, MAX_DEADLINE_MS, "milliseconds") / 1000
+    return Ticket(key, weight, given, work, slo_s, deadline_s)
 
 
 def read_number(name: str, text: str, most: int, unit: str) -> int:

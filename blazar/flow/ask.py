@@ -50,7 +50,7 @@ class Ask(msgspec.Struct, frozen=True):
     @property
     def has_tools(self) -> bool:
         """Whether it brings any tool."""
-        return SOME_ITEMS.match(self.tools) is not None
+        return self.tools is not NOTHING and SOME_ITEMS.match(self.tools) is not None
 
     @property
     def text_bytes(self) -> int:
@@ -100,26 +100,26 @@ class Prompt(msgspec.Struct, frozen=True):
     most: int  # as it may be on a vocabulary that does not know its script
 
 
-async def estimate_prompt(ask: Ask) -> Prompt:
+def estimate(ask: Ask) -> Prompt:
     """The prompt as the engine will see it, template and tools included.
 
-    Estimated from the text as it stands (docs/tokens.md has the error); the engine's own count is exact.
+    Estimated from the text as it stands (docs/tokens.md has the error); the engine's own count is exact. Large ones
+    belong into a thread: the interpreter's lock is not held meanwhile.
+
+    Raises:
+        ApiError: BAD_REQUEST, the messages are no JSON.
     """
-    if ask.text_bytes > LARGE_BYTES:
-        return await asyncio.to_thread(_estimate, ask)
-    return _estimate(ask)
-
-
-def _estimate(ask: Ask) -> Prompt:
     total = beyond = 0
     try:
-        for text in (ask.messages, ask.prompt, ask.input):
-            if memoryview(text).nbytes:
-                tokens, wide, images, items = estimate_json(text)
+        if ask.messages is not NOTHING:
+            tokens, wide, images, items = estimate_json(ask.messages)
+            total = tokens + images * IMAGE_TOKENS + items * MESSAGE_TOKENS + OPENING_TOKENS
+            beyond = wide
+        for text in (ask.prompt, ask.input):
+            if text is not NOTHING:
+                tokens, wide, images, _ = estimate_json(text)
                 total += tokens + images * IMAGE_TOKENS
                 beyond += wide
-                if text is ask.messages:
-                    total += items * MESSAGE_TOKENS + OPENING_TOKENS
         if ask.has_tools:
             tokens, wide, _, _ = estimate_json(ask.tools, True)
             total += tokens

@@ -15,6 +15,7 @@ from blazar.base.clock import Clock
 from blazar.base.errors import ApiError, Code
 from blazar.observe.metrics import QueueWaits
 
+AT_ONCE = (b"x-blazar-queue", b"ahead=0; waited_ms=0")
 MAX_RETRY_S = 3600  # what is told at most
 
 
@@ -38,7 +39,14 @@ class Slot:
     def header(self) -> tuple[bytes, bytes]:
         """`x-blazar-queue`: how many were ahead, and how long it waited."""
         waiter = self.waiter
+        if waiter.granted == waiter.arrived:
+            return AT_ONCE
         return (b"x-blazar-queue", b"ahead=%d; waited_ms=%d" % (waiter.ahead, round(waiter.waited_s * 1000)))
+
+    @property
+    def granted(self) -> bool:
+        """Whether it may be used."""
+        return self.waiter.granted is not None
 
 
 class Gate:
@@ -69,24 +77,37 @@ class Gate:
             self.queue.slots = slots
             self._serve()
 
-    async def enter(self, ticket: Ticket, wait_s: float) -> Slot:
-        """Wait for a slot.
+    def enter(self, ticket: Ticket) -> Slot:
+        """Into the queue; where a slot is free and nobody waits, right through it.
 
         Args:
             ticket: of the request.
+
+        Returns:
+            What will be its slot: `wait` for it where it is not granted yet.
+
+        Raises:
+            ApiError: ALL_SLOTS_BUSY, the queue is full.
+        """
+        waiter = self.queue.enter(ticket, self._clock.monotonic())
+        if waiter is None:
+            raise self._full()
+        if waiter.granted is not None:
+            self._waits.add(self.model, 0.0)
+        return Slot(self, waiter)
+
+    async def wait(self, slot: Slot, wait_s: float) -> None:
+        """Wait until the slot is granted.
+
+        Args:
+            slot: that `enter` gave, and that is not granted.
             wait_s: longest wait for a slot of the model once it is loaded.
 
         Raises:
-            ApiError: ALL_SLOTS_BUSY, the queue is full, or the wait is over; what `fail` was given.
+            ApiError: ALL_SLOTS_BUSY, the wait is over; what `fail` was given. There is nothing to release then.
         """
-        now = self._clock.monotonic()
-        waiter = self.queue.enter(ticket, now)
-        if waiter is None:
-            raise self._full()
-        if waiter.granted is None:
-            await self._wait(waiter, wait_s)
-        self._waits.add(self.model, waiter.waited_s)
-        return Slot(self, waiter)
+        await self._wait(slot.waiter, wait_s)
+        self._waits.add(self.model, slot.waiter.waited_s)
 
     def fail(self, error: ApiError) -> None:
         """Everyone who waits gets that error: what they wait for will not come."""

@@ -18,16 +18,17 @@ from blazar.admission.keys import require_scope
 from blazar.admission.ticket import Work, read_number, read_ticket
 from blazar.base.errors import ApiError, Code
 from blazar.base.records import ModelRow
-from blazar.flow.ask import LARGE_BYTES, NO_ASK, estimate_prompt, read_ask, with_model
+from blazar.config.schema import Config
+from blazar.flow.ask import LARGE_BYTES, NO_ASK, decode_ask, estimate, read_ask, with_model
 from blazar.flow.call import Call
 from blazar.flow.charge import Charge
 from blazar.flow.engine import close_exchange, open_exchange
 from blazar.flow.gates import Gate, Slot
 from blazar.flow.gateway import Gateway
 from blazar.flow.job import Job
-from blazar.flow.preflight import check_cold, check_warm
+from blazar.flow.preflight import check_cold, check_warm, is_near
 from blazar.flow.remote import serve_remote
-from blazar.flow.singleflight import Seat
+from blazar.flow.singleflight import Identity, Seat
 from blazar.relay.client import Client
 from blazar.relay.exchange import EngineRequest
 from blazar.relay.pool import EnginePool
@@ -78,33 +79,23 @@ async def generate(gateway: Gateway, call: Call, client: Client) -> None:
 async def read_job(gateway: Gateway, call: Call, client: Client, account: Account) -> Job:
     """The request's body, and what it says."""
     body = await client.read_body(call.content_length, gateway.body_limit)
-    ask = await read_ask(body)
+    ask = decode_ask(body) if len(body) <= LARGE_BYTES else await read_ask(body)
     if not ask.model:
         raise ApiError(Code.BAD_REQUEST, "the request names no model: set the field `model`", gateway.models.hint())
-    work = Work.RAW if call.route == RAW else Work.TOOL if ask.has_tools else Work.CHAT
-    limits = call.key.limits
-    prompt = await estimate_prompt(ask)
-    return Job(
-        call=call,
-        client=client,
-        account=account,
-        body=body,
-        ask=ask,
-        asked=ask.model,
-        prompt=prompt.tokens,
-        most=prompt.most,
-        longest=0 if call.route == EMBEDDINGS else ask.longest_answer,
-        ticket=read_ticket(
-            key=call.key.name,
-            weight=limits.weight,
-            best=limits.max_priority,
-            priority=call.header(b"x-blazar-priority"),
-            deadline_ms=call.header(b"x-blazar-deadline-ms"),
-            body_bytes=len(body),
-            work=work,
-        ),
-        num_ctx=read_number("X-Blazar-Num-Ctx", call.header(b"x-blazar-num-ctx"), MAX_NUM_CTX, "tokens"),
+    prompt = estimate(ask) if len(body) <= LARGE_BYTES else await asyncio.to_thread(estimate, ask)
+    limits, header = call.key.limits, call.header
+    ticket = read_ticket(
+        key=call.key.name,
+        weight=limits.weight,
+        best=limits.max_priority,
+        priority=header(b"x-blazar-priority"),
+        deadline_ms=header(b"x-blazar-deadline-ms"),
+        body_bytes=len(body),
+        work=Work.RAW if call.route == RAW else Work.TOOL if ask.has_tools else Work.CHAT,
     )
+    num_ctx = read_number("X-Blazar-Num-Ctx", header(b"x-blazar-num-ctx"), MAX_NUM_CTX, "tokens")
+    longest = 0 if call.route == EMBEDDINGS else ask.longest_answer
+    return Job(call, client, account, body, ask, ask.model, prompt.tokens, prompt.most, longest, ticket, num_ctx)
 
 
 async def try_in_turn(gateway: Gateway, job: Job) -> None:
@@ -130,27 +121,37 @@ async def serve(gateway: Gateway, job: Job, name: str, *, last: bool) -> None:
     if (remote := gateway.remotes.split(name)) is not None:
         await serve_remote(gateway, job, *remote)
         return
-    model = await gateway.models.resolve(name)
+    model = gateway.models.find(name) or await gateway.models.resolve(name)
     job.call.model = model.name
     require_scope(job.call.key, model.name)
 
     outlook = gateway.supervisor.outlook(model.name) or await gateway.supervisor.expect(model.name)
-    job.account.check(gateway.ledger.moment(), need_of(job, outlook))
-    await preflight(gateway, job, model, outlook)
+    if gateway.config.prompt_preflight and job.longest != 0:
+        await preflight(gateway, job, model, outlook)
 
-    shares = gateway.config.singleflight_share and job.ask.repeatable
-    async with gateway.flights.board(await digest_of(gateway, job, model), shares) as (seat, how):
-        if how != "alone":
+    identity = await identity_of(gateway, job, model)
+    if identity is None:
+        await admit(gateway, job, model, outlook, None, last=last)
+        return
+    seat = gateway.flights.board(identity)
+    try:
+        if not seat.leads:
+            check_budget(gateway, job, outlook)
+            how = await seat.wait(gateway.config.singleflight_share and job.ask.repeatable)
             gateway.metrics.duplicates[how] += 1
-        charge = Charge(gateway.ledger, gateway.metrics, job.account, need_of(job, outlook))
-        try:
-            if seat.answer is not None:  # its tokens have been paid for, by the one that got it first
-                await job.client.respond(seat.answer.status, seat.answer.headers, seat.answer.body)
-                return
-            held = await admit(gateway, job, model, outlook, charge)
-            await run(gateway, job, model, held, charge, seat, was_cold=not outlook.ready, last=last)
-        finally:
-            charge.settle(model.name)
+        await admit(gateway, job, model, outlook, seat, last=last)
+    finally:
+        gateway.flights.leave(identity, seat)
+
+
+def check_budget(gateway: Gateway, job: Job, outlook: Outlook) -> None:
+    """Before anything that takes time: a request over its budget is not to wait for its refusal, nor an engine to work
+    for it.
+
+    Raises:
+        ApiError: RATE_LIMITED.
+    """
+    job.account.check(gateway.ledger.moment(), need_of(job, outlook))
 
 
 def need_of(job: Job, outlook: Outlook) -> Need:
@@ -158,7 +159,8 @@ def need_of(job: Job, outlook: Outlook) -> Need:
     if job.longest == 0:
         return Need(job.prompt, 0)
     room = context_of(job, outlook.ctx) - job.prompt
-    return Need(job.prompt, max(1, min(job.longest or DEFAULT_COMPLETION, room)))
+    longest = job.longest or DEFAULT_COMPLETION
+    return Need(job.prompt, longest if longest <= room else max(1, room))
 
 
 def context_of(job: Job, ctx: int) -> int:
@@ -172,9 +174,10 @@ async def preflight(gateway: Gateway, job: Job, model: ModelRow, outlook: Outloo
     Raises:
         ApiError: PROMPT_TOO_LONG.
     """
-    if not gateway.config.prompt_preflight or job.longest == 0:
-        return
     ctx = context_of(job, outlook.ctx)
+    if outlook.ready and not is_near(job.most, ctx):
+        return
+    check_budget(gateway, job, outlook)
     if not outlook.ready:
         await check_cold(gateway.models, model, job.ask, ctx)
     elif (lease := gateway.supervisor.try_lease(model.name)) is not None:
@@ -185,71 +188,108 @@ async def preflight(gateway: Gateway, job: Job, model: ModelRow, outlook: Outloo
 
 
 async def measure(job: Job, model: ModelRow, lease: Lease[EnginePool], ctx: int) -> None:
-    """Let the engine count the prompt, where it might not fit.
+    """Let the engine count a prompt that might not fit.
 
     Raises:
         ApiError: PROMPT_TOO_LONG.
     """
-    tokens = await check_warm(lease.client, model.name, job.ask, job.most, ctx)
+    tokens = await check_warm(lease.client, model.name, job.ask, ctx)
     if tokens is not None:
         job.prompt = job.most = tokens
 
 
-async def digest_of(gateway: Gateway, job: Job, model: ModelRow) -> bytes:
-    """What makes two requests duplicates: key, model and body, of chats that do not stream. b"" for all others."""
-    if not gateway.config.singleflight or job.call.route != CHAT or job.ask.stream:
-        return b""
-    digest = xxhash.xxh3_128(f"{job.call.key.name}\0{model.name}\0{job.num_ctx}\0".encode())
+async def identity_of(gateway: Gateway, job: Job, model: ModelRow) -> Identity | None:
+    """What makes two requests duplicates: key, model and body, of chats that do not stream. None for all others."""
+    if job.ask.stream or job.call.route != CHAT or not gateway.config.singleflight:
+        return None
     if len(job.body) > LARGE_BYTES:
-        await asyncio.to_thread(digest.update, job.body)
+        digest = await asyncio.to_thread(xxhash.xxh3_128_digest, job.body)
     else:
-        digest.update(job.body)
-    return digest.digest()
+        digest = xxhash.xxh3_128_digest(job.body)
+    return (job.call.key.name, model.name, job.num_ctx, digest)
 
 
-async def admit(gateway: Gateway, job: Job, model: ModelRow, outlook: Outlook, charge: Charge) -> Held:
-    """A slot of the model's queue, then a lease on its child, which is started or waited for where it has to be.
+async def admit(
+    gateway: Gateway, job: Job, model: ModelRow, outlook: Outlook, seat: Seat | None, *, last: bool
+) -> None:
+    """Commit the budget, wait for a slot, run. What it has cost is settled however it ends.
 
     Raises:
-        ApiError: the queue is full, the wait is over, or the model cannot be loaded.
+        ApiError: RATE_LIMITED; the queue is full, or the wait over; or what `run` raises.
     """
-    override = gateway.config.model_overrides.get(model.name)
-    max_queue = gateway.config.max_queue if override is None or override.max_queue is None else override.max_queue
-    gate = gateway.gates.of(model.name, max_queue)
-    gate.set_slots(outlook.slots)
+    charge = Charge(gateway.ledger, gateway.metrics, job.account, need_of(job, outlook))
     try:
-        slot = await gate.enter(job.ticket, gateway.config.queue_wait_secs)
-    except ApiError:
-        charge.refuse()
-        raise
-    try:
-        lease = gateway.supervisor.try_lease(model.name) or await gateway.supervisor.lease(model.name)
-    except ApiError as error:
-        gate.fail(error)  # those behind it wait for the same start
-        slot.release()
-        raise
-    except BaseException:
-        slot.release()
-        raise
-    gate.set_slots(lease.child.slots)
-    return Held(gate, slot, lease)
+        if seat is not None and seat.answer is not None:  # its tokens are paid for, by the one that got it first
+            await job.client.respond(seat.answer.status, seat.answer.headers, seat.answer.body)
+            return
+        gate = gateway.gates.of(model.name, max_queue_of(gateway.config, model.name))
+        gate.set_slots(outlook.slots)
+        try:
+            slot = gate.enter(job.ticket)
+            if not slot.granted:
+                await gate.wait(slot, gateway.config.queue_wait_secs)
+        except ApiError:
+            charge.refuse()
+            raise
+        held = Held(gate, slot, await lease_of(gateway, gate, slot, model.name))
+        await run(gateway, job, model, held, charge, seat, was_cold=not outlook.ready, last=last)
+    finally:
+        charge.settle(model.name)
+
+
+def max_queue_of(config: Config, model: str) -> int:
+    """How many may wait for a model."""
+    override = config.model_overrides.get(model)
+    return config.max_queue if override is None or override.max_queue is None else override.max_queue
+
+
+async def lease_of(gateway: Gateway, gate: Gate, slot: Slot, model: str) -> Lease[EnginePool]:
+    """A lease on the model's child, which is started or waited for where it has to be; without one the slot is free.
+
+    Raises:
+        ApiError: it cannot be loaded. Those who wait for a slot wait for the same start, and hear of it too.
+    """
+    lease = gateway.supervisor.try_lease(model)
+    if lease is None:
+        try:
+            lease = await gateway.supervisor.lease(model)
+        except BaseException as error:
+            if isinstance(error, ApiError):
+                gate.fail(error)
+            slot.release()
+            raise
+        gate.set_slots(lease.child.slots)
+    return lease
 
 
 async def run(
-    gateway: Gateway, job: Job, model: ModelRow, held: Held, charge: Charge, seat: Seat, *, was_cold: bool, last: bool
+    gateway: Gateway,
+    job: Job,
+    model: ModelRow,
+    held: Held,
+    charge: Charge,
+    seat: Seat | None,
+    *,
+    was_cold: bool,
+    last: bool,
 ) -> None:
     """Let the engine answer. What is held is given back when the engine is free of the request."""
     lease = held.lease
     exchange = open_exchange(lease, job.client)
     try:
         if was_cold and gateway.config.prompt_preflight and job.longest != 0:
-            await measure(job, model, lease, context_of(job, lease.child.ctx))
-        request = EngineRequest(job.call.method, job.call.path, await with_model(job.body, job.asked, model.name))
+            ctx = context_of(job, lease.child.ctx)
+            if is_near(job.most, ctx):
+                await measure(job, model, lease, ctx)
+        body = await with_model(job.body, job.asked, model.name)
         if last:
             job.body, job.ask = b"", NO_ASK  # the request has it, and lets go of it when it has been sent
-        seat.on_engine(lease)
-        await exchange.relay(request, (held.slot.header, *job.account.headers(gateway.ledger.moment())))
-        seat.on_answer(exchange.answer)
+        if seat is not None:
+            seat.on_engine(lease)
+        headers = (held.slot.header, *job.account.headers(gateway.ledger.moment()))
+        await exchange.relay(EngineRequest(job.call.method, job.call.path, body), headers)
+        if seat is not None:
+            seat.on_answer(exchange.answer)
     finally:
         charge.spent = exchange.spent(job.prompt)
         close_exchange(exchange, lease, job.client, held.release)

@@ -48,24 +48,26 @@ _decode_tokens = msgspec.json.Decoder(_Tokens).decode
 _encode = msgspec.json.Encoder().encode
 
 
-async def check_warm(pool: EnginePool, model: str, ask: Ask, most: int, ctx: int) -> int | None:
-    """Check a prompt for an engine that runs.
+def is_near(most: int, ctx: int) -> bool:
+    """Whether only the engine's own count can tell if a prompt of so many tokens at most fits."""
+    return most > SURE_SHARE * ctx
+
+
+async def check_warm(pool: EnginePool, model: str, ask: Ask, ctx: int) -> int | None:
+    """Check a prompt by the count of an engine that runs.
 
     Args:
         pool: the engine's.
         model: its name, for the message.
         ask: the request.
-        most: tokens that its prompt may have.
         ctx: tokens of the context.
 
     Returns:
-        The engine's count; None where there was no need of it, or it does not tell.
+        The engine's count; None where it does not tell.
 
     Raises:
         ApiError: PROMPT_TOO_LONG.
     """
-    if most <= SURE_SHARE * ctx:
-        return None
     tokens = await count_prompt(pool, ask)
     if tokens is not None and tokens >= ctx:
         raise _refusal(model, str(tokens), ctx)

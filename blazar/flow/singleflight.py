@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
 
 import msgspec
 
@@ -58,6 +57,9 @@ class _SlotState(msgspec.Struct, frozen=True):
 _decode_slots = msgspec.json.Decoder(list[_SlotState]).decode
 
 
+Identity = tuple[str, str, int, bytes]  # key, model, context, digest of the body: what makes requests the same
+
+
 class Seat:
     """One request's part in a flight.
 
@@ -65,21 +67,34 @@ class Seat:
         answer: the leader's whole answer, where it is shared.
     """
 
-    __slots__ = ("_flight", "answer")
+    __slots__ = ("answer", "flight")
 
-    def __init__(self, flight: Flight | None) -> None:
-        self._flight = flight
+    def __init__(self, flight: Flight) -> None:
+        self.flight = flight
         self.answer: Answer | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether others wait for this one."""
+        return self.flight.leader is self
+
+    async def wait(self, shares: bool) -> str:
+        """Wait for the leader; returns what ended it: warm, led, timeout, shared.
+
+        Args:
+            shares: the request may be answered with the leader's bytes.
+        """
+        return await self.flight.wait(self, shares)
 
     def on_engine(self, lease: Lease[EnginePool]) -> None:
         """The request goes to that engine now."""
-        if self._flight is not None and self._flight.leader is self:
-            self._flight.on_engine(lease)
+        if self.leads:
+            self.flight.on_engine(lease)
 
     def on_answer(self, answer: Answer | None) -> None:
         """The request has been answered; None: with more than is kept."""
-        if self._flight is not None and self._flight.leader is self and answer is not None and answer.status == 200:
-            self._flight.answer = answer
+        if self.leads and answer is not None and answer.status == 200:
+            self.flight.answer = answer
 
 
 class Flight:
@@ -209,37 +224,23 @@ class Flights:
     """The flights of one gateway."""
 
     def __init__(self) -> None:
-        self._flights: dict[bytes, Flight] = {}
+        self._flights: dict[Identity, Flight] = {}
 
     def __len__(self) -> int:
         return len(self._flights)
 
-    @contextlib.asynccontextmanager
-    async def board(self, digest: bytes, shares: bool) -> AsyncIterator[tuple[Seat, str]]:
-        """A seat for a request, at once for the first one of its kind, after the wait for a duplicate.
-
-        Args:
-            digest: what makes requests the same; b"": it has no duplicates.
-            shares: it may be answered with the leader's bytes.
-
-        Yields:
-            The seat, and what became of it: alone, leads, warm, led, timeout, shared.
-        """
-        if not digest:
-            yield Seat(None), "alone"
-            return
-        flight = self._flights.get(digest)
+    def board(self, identity: Identity) -> Seat:
+        """A seat for a request: the leader's for the first one of its kind. To be left, however it ends."""
+        flight = self._flights.get(identity)
         if flight is None:
-            flight = self._flights[digest] = Flight()
+            flight = self._flights[identity] = Flight()
             seat = flight.leader = Seat(flight)
-            how = "leads"
         else:
             seat = Seat(flight)
-            how = ""
-        try:
-            if not how:
-                how = await flight.wait(seat, shares)
-            yield seat, how
-        finally:
-            if flight.leader is seat and flight.end():
-                del self._flights[digest]
+        return seat
+
+    def leave(self, identity: Identity, seat: Seat) -> None:
+        """The request is over."""
+        flight = seat.flight
+        if flight.leader is seat and flight.end():
+            del self._flights[identity]

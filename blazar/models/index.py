@@ -47,10 +47,10 @@ class ModelIndex:
         Raises:
             ApiError: MODEL_NOT_FOUND, with the nearest names.
         """
-        row = self._find(name)
+        row = self.find(name)
         if row is None:
             await self.refresh()
-            row = self._find(name)
+            row = self.find(name)
         if row is None:
             raise ApiError(Code.MODEL_NOT_FOUND, f"there is no model {name!r}", self.hint(name))
         return row
@@ -74,7 +74,8 @@ class ModelIndex:
             self._longest[row.sha256] = found
         return found
 
-    def _find(self, name: str) -> ModelRow | None:
+    def find(self, name: str) -> ModelRow | None:
+        """As resolve, of those that are known; None where there is no such model yet."""
         return self._rows.get(name) or self._rows.get(name.replace(":", "-"))
 
     async def refresh(self) -> None:

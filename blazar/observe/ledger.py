@@ -48,11 +48,12 @@ class Ledger:
     def account(self, key: Key) -> Account:
         """The account of a key."""
         account = self._accounts.get(key.name)
+        if account is not None and account.limits is key.limits:
+            return account
         if account is None:
             today = self._today.pop(key.name, None) or DayUse(key.name, int(self._clock.wall() // DAY_S))
             account = self._accounts[key.name] = Account(key.name, key.limits, today)
-        elif account.limits is not key.limits:
-            account.limits = key.limits  # the configuration has changed
+        account.limits = key.limits  # the configuration may have changed
         return account
 
     @property

@@ -115,8 +115,10 @@ class Remotes:
 
     def split(self, model: str) -> tuple[str, str] | None:
         """(remote, its model) of a name `remote:model`; None where that is no remote's."""
-        name, colon, rest = model.partition(":")
-        return (name, rest) if colon and rest and name in self._pools else None
+        if not self._pools:
+            return None
+        name, _, rest = model.partition(":")
+        return (name, rest) if rest and name in self._pools else None
 
     def models(self) -> list[str]:
         """The names under which remotes' models are listed, sorted."""

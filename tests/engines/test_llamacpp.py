@@ -83,12 +83,11 @@ def test_text_survives_the_tokenizer(running: Running) -> None:
     assert running.post("/detokenize", model=TINY, tokens=tokens).json()["content"] == "the value of 🦊"
 
 
-def test_prompt_longer_than_the_context_is_refused_by_the_engine_in_its_own_words(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
+def test_prompt_longer_than_the_context_is_refused_with_both_numbers(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="and a slot of tiny has a context of 2048") as caught:
         client.chat.completions.create(model=TINY, messages=[{"role": "user", "content": "value " * 5000}])
     assert isinstance(caught.value.body, dict)
-    assert caught.value.body["type"] == "exceed_context_size_error"
-    assert caught.value.body["n_prompt_tokens"] > caught.value.body["n_ctx"] == 2048
+    assert caught.value.body["blazar_code"] == "PROMPT_TOO_LONG"
 
 
 @pytest.mark.case("C12")
