@@ -20,7 +20,7 @@ from blazar.admission.budget import Need
 from blazar.admission.keys import KeyRing
 from blazar.admission.ticket import Work, read_ticket
 from blazar.base.clock import SystemClock
-from blazar.config.schema import KeyConfig
+from blazar.config.schema import Config, KeyConfig
 from blazar.flow.ask import decode_ask, estimate
 from blazar.flow.charge import Charge
 from blazar.flow.gates import Gates
@@ -28,6 +28,7 @@ from blazar.observe.ledger import Ledger
 from blazar.observe.metrics import Metrics
 from blazar.store.store import Store
 
+CONFIG = Config()
 ROUNDS, LAPS, KEYS = 200, 100, 10_000
 BODY = json.dumps(
     {
@@ -76,7 +77,7 @@ async def measure(count: int, secret: str) -> float:
                 need = Need(prompt.tokens, ask.longest_answer or 0)
                 account.check(ledger.moment(), need)
                 charge = Charge(ledger, metrics, account, need)
-                gate = gates.of("m", 256)
+                gate = gates.of("m", CONFIG)
                 gate.set_slots(8)
                 slot = gate.enter(ticket)
                 account.headers(ledger.moment())

@@ -54,6 +54,7 @@ class Reservation(msgspec.Struct):
     at: float  # when it was made, as Moment.now
     day: int
     tokens: int
+    windows: bool  # whether it stands in the windows of the last minute
 
 
 class Account:
@@ -70,7 +71,7 @@ class Account:
         unsaved: rows that have changed since they were last taken by `take_unsaved`.
     """
 
-    __slots__ = ("_requests", "_reserved", "_tokens", "in_flight", "limits", "name", "unsaved", "use")
+    __slots__ = ("_midnight", "_requests", "_reserved", "_tokens", "in_flight", "limits", "name", "unsaved", "use")
 
     def __init__(self, name: str, limits: Limits, today: DayUse) -> None:
         self.name = name
@@ -80,6 +81,7 @@ class Account:
         self.unsaved: dict[int, DayUse] = {}
         self._requests = Window()
         self._tokens = Window()
+        self._midnight = (today.day + 1) * DAY_S  # the end of the day that `use` is of
         self._reserved = 0  # tokens of requests under way, which the day's use does not hold yet
 
     @property
@@ -139,26 +141,35 @@ class Account:
         Raises:
             ApiError: as check.
         """
-        self.check(at, need)
-        tokens = need.prompt + need.completion
-        if (left := self._left(at)) < tokens:
-            tokens = left
+        limits = self.limits
         use = self._day(at)
         use.requests += 1
+        self.unsaved[use.day] = use
+        tokens = need.prompt + need.completion
+        if not (limits.rpm or limits.tpm or limits.daily_tokens):  # nothing to hold it to, now: nothing to remember
+            self._reserved += tokens
+            return Reservation(at.now, use.day, tokens, False)
+        try:
+            self.check(at, need)
+        except ApiError:
+            use.requests -= 1
+            raise
+        tokens = min(tokens, self._left(at))
         self._requests.add(at.now, 1)
         self._tokens.add(at.now, tokens)
         self._reserved += tokens
-        self._touch()
-        return Reservation(at.now, use.day, tokens)
+        return Reservation(at.now, use.day, tokens, True)
 
     def give_back(self, reservation: Reservation, at: Moment) -> None:
         """The queue has refused the request: it is as if it had not been."""
-        self._requests.amend(reservation.at, at.now, -1)
-        self._tokens.amend(reservation.at, at.now, -reservation.tokens)
+        if reservation.windows:
+            self._requests.amend(reservation.at, at.now, -1)
+            self._tokens.amend(reservation.at, at.now, -reservation.tokens)
         self._reserved -= reservation.tokens
-        if self._day(at).day == reservation.day:
-            self.use.requests -= 1
-            self._touch()
+        use = self._day(at)
+        if use.day == reservation.day:
+            use.requests -= 1
+            self.unsaved[use.day] = use
 
     def settle(self, reservation: Reservation, at: Moment, *, prompt: int, completion: int) -> None:
         """The request has ended, and this is what it has really taken.
@@ -166,14 +177,15 @@ class Account:
         What was reserved too much comes back at once; what was reserved too little is added, also for a request
         that has run for longer than the window and whose reservation has left it.
         """
-        change = prompt + completion - reservation.tokens
-        if not self._tokens.amend(reservation.at, at.now, change) and change > 0:
-            self._tokens.add(at.now, change)
+        if reservation.windows:
+            change = prompt + completion - reservation.tokens
+            if not self._tokens.amend(reservation.at, at.now, change) and change > 0:
+                self._tokens.add(at.now, change)
         self._reserved -= reservation.tokens
         use = self._day(at)
         use.prompt_tokens += prompt
         use.completion_tokens += completion
-        self._touch()
+        self.unsaved[use.day] = use
 
     # ---- what is told ----
 
@@ -207,13 +219,12 @@ class Account:
     # ---- within ----
 
     def _day(self, at: Moment) -> DayUse:
-        day = int(at.wall // DAY_S)
-        if day > self.use.day:  # a clock that is set back does not bring the old day back
-            self.use = DayUse(self.name, day)
+        if at.wall >= self._midnight:  # a clock that is set back does not bring the old day back
+            day = int(at.wall // DAY_S)
+            self._midnight = (day + 1) * DAY_S
+            if day > self.use.day:
+                self.use = DayUse(self.name, day)
         return self.use
-
-    def _touch(self) -> None:
-        self.unsaved[self.use.day] = self.use
 
     def _left(self, at: Moment) -> int:
         limits = self.limits

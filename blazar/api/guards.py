@@ -21,6 +21,7 @@ EXPOSED_HEADERS = (
     b"x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )
 PREFLIGHT_AGE_S = 600
+MAX_SEEN = 64
 
 
 def is_loopback(host: str) -> bool:
@@ -44,6 +45,7 @@ class HostGuard:
         self._active = is_loopback(bound)
         names = (*LOCAL_NAMES, bound, f"[{bound}]", *allowed)
         self._names = frozenset(name.lower() for name in names)
+        self._seen: set[str] = set()  # with their ports, as they came: what has been let pass before
 
     def check(self, host: str) -> None:
         """Let it pass, or refuse it. A request without a Host (HTTP/1.0) comes from no browser.
@@ -53,12 +55,16 @@ class HostGuard:
         """
         if not self._active or not host:
             return
+        if host in self._seen:
+            return
         name = host.lower()
         if name in self._names:
             return
         bare = name.rpartition(":")[0] if not name.endswith("]") else name
         if bare not in self._names:
             raise ApiError(Code.HOST_FORBIDDEN, f"the Host header {host[:100]!r} is not one of this gateway's names")
+        if len(self._seen) < MAX_SEEN:
+            self._seen.add(host)
 
 
 class Cors:

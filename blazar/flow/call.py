@@ -36,7 +36,8 @@ class Call:
 
     def header(self, name: bytes) -> str:
         """A header's value, "" where it is missing."""
-        return self.headers.get(name, b"").decode("latin-1")
+        value = self.headers.get(name)
+        return value.decode("latin-1") if value else ""
 
     @property
     def query(self) -> str:

@@ -7,6 +7,8 @@ from blazar.observe.ledger import Ledger
 from blazar.observe.metrics import Metrics
 from blazar.relay.usage import Spent
 
+NOTHING = Spent(0, 0)
+
 
 class Charge:
     """A reservation that is settled once.
@@ -31,7 +33,7 @@ class Charge:
         self._metrics = metrics
         self._account = account
         self._reservation: Reservation | None = account.commit(ledger.moment(), need)
-        self.spent = Spent(0, 0)
+        self.spent = NOTHING
 
     def refuse(self) -> None:
         """The queue did not take the request: it is as if it had not been."""

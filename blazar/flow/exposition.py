@@ -46,8 +46,9 @@ class _Scrape(Collector):
         tokens = CounterMetricFamily(
             "blazar_tokens", "Tokens by the engines' own count.", labels=("model", "key", "kind")
         )
-        for (model, key, kind), amount in self._metrics.tokens.items():
-            tokens.add_metric((model, key, kind), amount)
+        for (model, key), amounts in self._metrics.tokens.items():
+            for kind, amount in zip(("prompt", "completion"), amounts, strict=True):
+                tokens.add_metric((model, key, kind), amount)
         yield tokens
         duplicates = CounterMetricFamily(
             "blazar_singleflight", "Chats that could have duplicates, by what became of them.", labels=("result",)

@@ -13,6 +13,7 @@ from blazar.admission.queue import AdmissionQueue, Waiter
 from blazar.admission.ticket import Ticket
 from blazar.base.clock import Clock
 from blazar.base.errors import ApiError, Code
+from blazar.config.schema import Config
 from blazar.observe.metrics import QueueWaits
 
 AT_ONCE = (b"x-blazar-queue", b"ahead=0; waited_ms=0")
@@ -61,12 +62,14 @@ class Gate:
     Attributes:
         queue: who is next.
         is_loading: whether the model is being loaded; that time does not count against anybody's wait.
+        config: that its limits were read from.
     """
 
     def __init__(self, model: str, clock: Clock, max_queue: int, waits: QueueWaits) -> None:
         self.model = model
         self.queue = AdmissionQueue(0, max_queue)
         self.is_loading: Callable[[], bool] = bool
+        self.config: Config | None = None
         self._clock = clock
         self._waits = waits
         self._futures: dict[Waiter, asyncio.Future[None]] = {}
@@ -197,13 +200,17 @@ class Gates:
         self._is_loading = is_loading
         self._gates: dict[str, Gate] = {}
 
-    def of(self, model: str, max_queue: int) -> Gate:
-        """The gate of a model that exists."""
+    def of(self, model: str, config: Config) -> Gate:
+        """The gate of a model that exists, which goes by that configuration."""
         gate = self._gates.get(model)
         if gate is None:
-            gate = self._gates[model] = Gate(model, self._clock, max_queue, self._waits)
+            gate = self._gates[model] = Gate(model, self._clock, config.max_queue, self._waits)
             gate.is_loading = lambda: self._is_loading(model)
-        gate.queue.max_queue = max_queue
+        if gate.config is not config:
+            gate.config = config
+            override = config.model_overrides.get(model)
+            own = override.max_queue if override is not None else None
+            gate.queue.max_queue = config.max_queue if own is None else own
         return gate
 
     def all(self) -> dict[str, Gate]:

@@ -18,7 +18,6 @@ from blazar.admission.keys import require_scope
 from blazar.admission.ticket import Work, read_number, read_ticket
 from blazar.base.errors import ApiError, Code
 from blazar.base.records import ModelRow
-from blazar.config.schema import Config
 from blazar.flow.ask import LARGE_BYTES, NO_ASK, decode_ask, estimate, read_ask, with_model
 from blazar.flow.call import Call
 from blazar.flow.charge import Charge
@@ -47,7 +46,7 @@ FALLS_BACK = frozenset(
 )  # fmt: skip
 
 
-@dataclasses.dataclass(slots=True, frozen=True)
+@dataclasses.dataclass(slots=True)
 class Held:
     """What a request holds of its model while an engine works on it."""
 
@@ -71,7 +70,10 @@ async def generate(gateway: Gateway, call: Call, client: Client) -> None:
     account.enter()  # B01: before anything else, and held until the answer has been taken or the client is gone
     try:
         job = await read_job(gateway, call, client, account)
-        await try_in_turn(gateway, job)
+        if job.asked in gateway.config.aliases:
+            await try_in_turn(gateway, job)
+        else:
+            await serve(gateway, job, job.asked, last=True)
     finally:
         account.leave()
 
@@ -99,7 +101,7 @@ async def read_job(gateway: Gateway, call: Call, client: Client, account: Accoun
 
 
 async def try_in_turn(gateway: Gateway, job: Job) -> None:
-    """The model that was asked for; of an alias with fallbacks the first that can, before the first byte only.
+    """What an alias means; of several the first that can, before the first byte only.
 
     Raises:
         ApiError: of the last one that was tried.
@@ -222,7 +224,7 @@ async def admit(
         if seat is not None and seat.answer is not None:  # its tokens are paid for, by the one that got it first
             await job.client.respond(seat.answer.status, seat.answer.headers, seat.answer.body)
             return
-        gate = gateway.gates.of(model.name, max_queue_of(gateway.config, model.name))
+        gate = gateway.gates.of(model.name, gateway.config)
         gate.set_slots(outlook.slots)
         try:
             slot = gate.enter(job.ticket)
@@ -235,12 +237,6 @@ async def admit(
         await run(gateway, job, model, held, charge, seat, was_cold=not outlook.ready, last=last)
     finally:
         charge.settle(model.name)
-
-
-def max_queue_of(config: Config, model: str) -> int:
-    """How many may wait for a model."""
-    override = config.model_overrides.get(model)
-    return config.max_queue if override is None or override.max_queue is None else override.max_queue
 
 
 async def lease_of(gateway: Gateway, gate: Gate, slot: Slot, model: str) -> Lease[EnginePool]:

@@ -55,20 +55,21 @@ class Metrics:
 
     Attributes:
         requests: by (route, model, key, status).
-        tokens: by (model, key, kind), kind being prompt or completion.
+        tokens: of prompts and of answers, by (model, key).
         duplicates: requests that waited for a leader, by what became of it.
         waits: for slots.
     """
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, str, int]] = Counter()
-        self.tokens: Counter[tuple[str, str, str]] = Counter()
+        self.tokens: dict[tuple[str, str], list[int]] = {}
         self.duplicates: Counter[str] = Counter()
         self.waits = QueueWaits()
 
     def add_tokens(self, model: str, key: str, prompt: int, completion: int) -> None:
         """A request has ended and cost that much."""
-        if prompt:
-            self.tokens[model, key, "prompt"] += prompt
-        if completion:
-            self.tokens[model, key, "completion"] += completion
+        found = self.tokens.get((model, key))
+        if found is None:
+            found = self.tokens[model, key] = [0, 0]
+        found[0] += prompt
+        found[1] += completion

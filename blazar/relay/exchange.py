@@ -36,6 +36,7 @@ DROPPED_HEADERS = frozenset(
         b"access-control-allow-headers", b"access-control-allow-methods", b"x-blazar-trace-id",
     )
 )  # fmt: skip
+EVENTS = b"text/event-stream"
 STREAM_HEADERS = ((b"x-accel-buffering", b"no"),)  # proxies in front of us must not hold frames back
 
 
@@ -120,21 +121,21 @@ class Exchange:
             if connection.status in refused:
                 self.status = connection.status
                 raise BrokenExchange(f"it answered with status {connection.status}")
-            stream = is_stream(connection)
-            if not stream:
+            stream, passed = sort_headers(connection.headers)
+            if not stream and not connection.complete:
                 await _wait_for_small(connection)
         except BrokenExchange as broken:
             raise await self._explain(str(broken)) from broken
         request.forget()
         self.status = connection.status
-        passed = passed_headers(connection, stream)
+        if connection.complete and not stream:
+            self.answer = Answer(connection.status, passed, connection.take_held())
+            self._client.stage = Stage.STREAM
+            await self._client.respond(connection.status, [*passed, *headers], self.answer.body)
+            return
         await self._client.start(connection.status, [*passed, *headers])
         self._client.progress = lambda: connection.received
         self._client.stage = Stage.STREAM
-        if connection.complete and not stream:
-            self.answer = Answer(connection.status, passed, connection.take_held())
-            await self._client.send(self.answer.body, more=False)
-            return
         if not stream:
             self._ends = BodyEnds()
             await self._relay_body(connection, self._ends, None)
@@ -197,37 +198,32 @@ class Exchange:
     async def _open(self, request: EngineRequest) -> EngineConnection:
         """The connection, with the head of the answer.
 
-        A kept connection that the engine has closed meanwhile is no failure: the request goes out once more on a fresh
-        one.
+        A kept connection that the engine has closed meanwhile is no failure: if not a byte of an answer has come, the
+        request goes out once more on a fresh one.
         """
         connection = self._pool.take_idle()
-        if connection is not None and await self._ask(connection, request):
-            return connection
-        try:
-            connection = await self._pool.connect()
-        except ConnectionError as error:
-            raise BrokenExchange(str(error)) from error
-        if await self._ask(connection, request):
-            return connection
-        raise BrokenExchange("the engine closed the connection without an answer")
-
-    async def _ask(self, connection: EngineConnection, request: EngineRequest) -> bool:
-        """Whether an answer has begun; False: the connection closed before a byte of it.
-
-        BrokenExchange: garbage or half a head.
-        """
-        self._connection = connection
-        try:
-            head = connection.begin(*request.wire(self._pool), head_request=request.method == "HEAD")
-            self.asked = True
-            await head
-        except (ProtocolError, ConnectionError) as error:
-            self._connection = None
-            self._pool.give_back(connection)
-            if connection.heard:
-                raise BrokenExchange(str(error)) from error
-            return False
-        return True
+        while True:
+            kept = connection is not None
+            if connection is None:
+                try:
+                    connection = await self._pool.connect()
+                except ConnectionError as error:
+                    raise BrokenExchange(str(error)) from error
+            self._connection = connection
+            try:
+                head = connection.begin(*request.wire(self._pool), head_request=request.method == "HEAD")
+                self.asked = True
+                await head
+            except (ProtocolError, ConnectionError) as error:
+                self._connection = None
+                self._pool.give_back(connection)
+                if connection.heard:  # garbage, or half a head
+                    raise BrokenExchange(str(error)) from error
+                if not kept:
+                    raise BrokenExchange("the engine closed the connection without an answer") from error
+                connection = None
+            else:
+                return connection
 
     async def _relay_body(
         self, connection: EngineConnection, ends: SseTail | BodyEnds, stream: SseTail | None
@@ -276,7 +272,7 @@ async def _wait_for_small(connection: EngineConnection) -> None:
         BrokenExchange: it did.
     """
     length = next((int(value) for name, value in connection.headers if name == b"content-length"), HOLD_BYTES + 1)
-    if connection.complete or length > HOLD_BYTES:
+    if length > HOLD_BYTES:
         return
     try:
         await connection.attach(None)
@@ -360,21 +356,24 @@ class _Void:
         return True
 
 
-def is_stream(connection: EngineConnection) -> bool:
-    """Whether the answer is a stream of events."""
-    return any(
-        name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in connection.headers
-    )
-
-
-def passed_headers(connection: EngineConnection, stream: bool) -> list[tuple[bytes, bytes]]:
-    """The engine's headers that the client gets."""
-    passed = [header for header in connection.headers if header[0] not in DROPPED_HEADERS]
+def sort_headers(headers: list[tuple[bytes, bytes]]) -> tuple[bool, list[tuple[bytes, bytes]]]:
+    """Whether the answer is a stream of events, and which of the engine's headers the client gets."""
+    stream = cached = False
+    passed = []
+    for header in headers:
+        name = header[0]
+        if name in DROPPED_HEADERS:
+            continue
+        passed.append(header)
+        if name == b"content-type":
+            stream = header[1][: len(EVENTS)].lower() == EVENTS
+        elif name == b"cache-control":
+            cached = True
     if stream:
         passed += STREAM_HEADERS
-        if not any(name == b"cache-control" for name, _ in passed):
+        if not cached:
             passed.append((b"cache-control", b"no-cache"))
-    return passed
+    return stream, passed
 
 
 def ends_with_error(tail: SseTail) -> bool:
