@@ -117,9 +117,9 @@ def test_duplicates_run_on_the_leaders_warm_prompt(running: Running, model: str)
         return any(slot["is_processing"] for slot in slots)
 
     with ThreadPoolExecutor(3) as pool:
-        leader = pool.submit(chat, running, text, model=model, max_tokens=30)
+        leader = pool.submit(chat, running, text, model=model, max_tokens=3)
         wait_until(busy, "the leader")
-        others = [pool.submit(chat, running, text, model=model, max_tokens=30) for _ in range(2)]
+        others = [pool.submit(chat, running, text, model=model, max_tokens=3) for _ in range(2)]
         usages = [one.result().json()["usage"] for one in (leader, *others)]
     prompt = usages[0]["prompt_tokens"]
     assert prompt > 1000
