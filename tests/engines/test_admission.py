@@ -110,7 +110,7 @@ def test_prompt_that_is_certain_not_to_fit_starts_no_engine(running: Running) ->
 @pytest.mark.parametrize("model", [TINY, "two"])
 def test_duplicates_run_on_the_leaders_warm_prompt(running: Running, model: str) -> None:
     chat(running, "warm", model=model)
-    text = f"{model}: " + "a long prompt of its own. " * 120
+    text = f"{model}: " + "a long prompt of its own. " * 40
 
     def busy() -> bool:
         slots = running.get(f"/slots?model={model}", authorization="Bearer s").json()
@@ -122,5 +122,5 @@ def test_duplicates_run_on_the_leaders_warm_prompt(running: Running, model: str)
         others = [pool.submit(chat, running, text, model=model, max_tokens=3) for _ in range(2)]
         usages = [one.result().json()["usage"] for one in (leader, *others)]
     prompt = usages[0]["prompt_tokens"]
-    assert prompt > 1000
+    assert prompt > 300
     assert [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages[1:]] == [prompt - 1] * 2
