@@ -55,6 +55,7 @@ class Settings:
         self._apply = apply
         self._changing = asyncio.Lock()
         self._seen = self._sign()
+        self._change_task: asyncio.Task[Config] | None = None  # the loop itself keeps no task alive
         self.config = config
         self.problem = ""
 
@@ -113,6 +114,12 @@ class Settings:
             ApiError: CONFLICT, the file has mistakes, now or with the change; INTERNAL, it could not be written.
                 Nothing has changed.
         """
+        # Whoever asked may leave in the middle of it: it comes to its end all the same.
+        task = self._change_task = asyncio.create_task(self._change(edit))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    async def _change(self, edit: Callable[[str], str]) -> Config:
         async with self._changing:
             for _ in range(MAX_TRIES):
                 before = self.config
@@ -127,9 +134,6 @@ class Settings:
                         f"the configuration could not be written, and nothing has changed: {error}",
                         "check that its directory is writable and has space",
                     ) from error
-                except BaseException:
-                    self._use(before)
-                    raise
                 if written:
                     self._seen, self.problem = await asyncio.to_thread(self._sign), ""
                     return config

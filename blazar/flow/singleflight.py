@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 
 import msgspec
 
@@ -109,7 +108,7 @@ class Flight:
         self._engine: Lease[EnginePool] | None = None
         self._sent = 0.0
         self._poll: asyncio.Task[None] | None = None
-        self._waiting: deque[tuple[Seat, asyncio.Future[None], bool]] = deque()
+        self._waiting: list[tuple[Seat, asyncio.Future[None], bool]] = []  # the first to come first
 
     async def wait(self, seat: Seat, shares: bool) -> str:
         """Wait for the leader; returns what ended it, for the metrics.
@@ -155,7 +154,7 @@ class Flight:
         if self.answer is not None:
             self._wake(sharing=True)
         if self._waiting:
-            seat, future, _ = self._waiting.popleft()
+            seat, future, _ = self._waiting.pop(0)
             self.leader = seat
             if future.done():  # it is just leaving, or its time is over
                 return self.end()
