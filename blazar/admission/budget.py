@@ -7,6 +7,7 @@ A request's tokens are reserved when it is admitted and settled when it has ende
 
 from __future__ import annotations
 
+import functools
 import math
 from enum import StrEnum
 
@@ -262,7 +263,12 @@ REQUESTS, TOKENS = _names(b"requests"), _names(b"tokens")
 
 def _headers(names: tuple[bytes, bytes, bytes], limit: int, left: int, reset_s: float) -> Headers:
     remaining = b"%d" % left if left > 0 else b"0"
-    return ((names[0], b"%d" % limit), (names[1], remaining), (names[2], as_duration(reset_s)))
+    return (_limit_header(names[0], limit), (names[1], remaining), (names[2], as_duration(reset_s)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _limit_header(name: bytes, limit: int) -> tuple[bytes, bytes]:
+    return (name, b"%d" % limit)
 
 
 def as_duration(seconds: float) -> bytes:

@@ -20,19 +20,21 @@ class Charge:
         need: what is reserved.
 
     Attributes:
+        at: when it was reserved.
         spent: what the request has really cost; nothing before an engine has been asked.
 
     Raises:
         ApiError: RATE_LIMITED, the budget does not have it any more.
     """
 
-    __slots__ = ("_account", "_ledger", "_metrics", "_reservation", "spent")
+    __slots__ = ("_account", "_ledger", "_metrics", "_reservation", "at", "spent")
 
     def __init__(self, ledger: Ledger, metrics: Metrics, account: Account, need: Need) -> None:
         self._ledger = ledger
         self._metrics = metrics
         self._account = account
-        self._reservation: Reservation | None = account.commit(ledger.moment(), need)
+        self.at = ledger.moment()
+        self._reservation: Reservation | None = account.commit(self.at, need)
         self.spent = NOTHING
 
     def refuse(self) -> None:

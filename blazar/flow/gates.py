@@ -40,9 +40,14 @@ class Slot:
     def header(self) -> tuple[bytes, bytes]:
         """`x-blazar-queue`: how many were ahead, and how long it waited."""
         waiter = self.waiter
-        if waiter.granted == waiter.arrived:
+        if self.at_once:
             return AT_ONCE
         return (b"x-blazar-queue", b"ahead=%d; waited_ms=%d" % (waiter.ahead, round(waiter.waited_s * 1000)))
+
+    @property
+    def at_once(self) -> bool:
+        """Whether there was nothing to wait for."""
+        return self.waiter.granted == self.waiter.arrived
 
     @property
     def granted(self) -> bool:

@@ -282,7 +282,8 @@ async def run(
             job.body, job.ask = b"", NO_ASK  # the request has it, and lets go of it when it has been sent
         if seat is not None:
             seat.on_engine(lease)
-        headers = (held.slot.header, *job.account.headers(gateway.ledger.moment()))
+        at = charge.at if held.slot.at_once else gateway.ledger.moment()
+        headers = (held.slot.header, *job.account.headers(at))
         await exchange.relay(EngineRequest(job.call.method, job.call.path, body), headers)
         if seat is not None:
             seat.on_answer(exchange.answer)
