@@ -10,6 +10,7 @@ every stream).
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 
 import msgspec
@@ -22,6 +23,7 @@ LARGE_BYTES = 256 * 1024
 MESSAGE_TOKENS = 4  # what templates put around a message: markers, the role, a line end
 OPENING_TOKENS = 3  # and before the answer
 IMAGE_TOKENS = 768  # of an image, whatever its size: between small projectors' 576 and what large images are cut into
+MAX_ANSWER = 1 << 40  # tokens; the context limits it long before
 MAX_CHOICES = 128  # answers to one prompt, as far as reservations follow
 
 Body = bytes | bytearray
@@ -36,9 +38,9 @@ class Ask(msgspec.Struct, frozen=True):
 
     model: str | None = None
     stream: bool | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n_predict: int | None = None
+    max_tokens: float | None = None  # some clients write 16.0
+    max_completion_tokens: float | None = None
+    n_predict: float | None = None
     n: int | None = None
     temperature: float | None = None
     seed: int | None = None
@@ -61,7 +63,7 @@ class Ask(msgspec.Struct, frozen=True):
     def longest_answer(self) -> int | None:
         """Tokens that the answer, or all of several answers, may have; None where the request does not say."""
         most = self.max_completion_tokens or self.max_tokens or self.n_predict or 0
-        return most * min(max(self.n or 1, 1), MAX_CHOICES) if most > 0 else None
+        return math.ceil(min(most, MAX_ANSWER)) * min(max(self.n or 1, 1), MAX_CHOICES) if most > 0 else None
 
     @property
     def repeatable(self) -> bool:

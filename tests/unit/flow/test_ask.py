@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blazar.base.errors import ApiError, Code
-from blazar.flow.ask import LARGE_BYTES, Ask, decode_ask, read_ask, with_model
+from blazar.flow.ask import LARGE_BYTES, Ask, count_text_bytes, decode_ask, estimate, read_ask, with_model
 
 PAD = "x" * LARGE_BYTES
 
@@ -68,3 +68,57 @@ async def test_large_body_is_spliced_without_a_copy() -> None:
     parts = await with_model(body, "a", "longer")
     assert [type(part) for part in parts] == [memoryview, bytes, memoryview]
     assert json.loads(b"".join(parts)) == {"pad": PAD, "model": "longer", "tail": PAD}
+
+
+@pytest.mark.parametrize(
+    ("body", "longest"),
+    [
+        (b"{}", None),
+        (b'{"max_tokens":7}', 7),
+        (b'{"max_tokens":7.0}', 7),
+        (b'{"max_tokens":7,"max_completion_tokens":5}', 5),
+        (b'{"n_predict":-1}', None),
+        (b'{"max_tokens":7,"n":3}', 21),
+        (b'{"max_tokens":7,"n":null}', 7),
+        (b'{"max_tokens":1e300,"n":1000000}', (1 << 40) * 128),
+    ],
+)
+def test_longest_answer(body: bytes, longest: int | None) -> None:
+    assert decode_ask(body).longest_answer == longest
+
+
+@pytest.mark.parametrize(
+    ("body", "repeatable"),
+    [
+        (b"{}", False),
+        (b'{"temperature":0}', True),
+        (b'{"temperature":0.1}', False),
+        (b'{"seed":3}', True),
+        (b'{"seed":-1}', False),
+    ],
+)
+def test_greedy_and_seeded_requests_are_repeatable(body: bytes, repeatable: bool) -> None:
+    assert decode_ask(body).repeatable is repeatable
+
+
+async def test_large_body_is_read_as_a_small_one() -> None:
+    parts = {
+        "model": "m", "max_tokens": 9, "seed": 4, "tools": [{"name": "f"}],
+        "messages": [{"role": "user", "content": "one two three " * 40_000}],
+    }  # fmt: skip
+    large = json.dumps(parts).encode()
+    assert len(large) > LARGE_BYTES
+    found = await read_ask(large)
+    whole = decode_ask(large)
+    assert (found.model, found.longest_answer, found.repeatable, found.has_tools) == ("m", 9, True, True)
+    assert estimate(found) == estimate(whole)
+    assert estimate(found).tokens > 100_000
+
+
+def test_text_that_certainly_reaches_the_model_is_counted_in_bytes() -> None:
+    parts = b'[{"type":"text","text":"ab"},{"type":"image_url"}]'
+    chat = b'{"messages":[{"role":"user","content":"h\\u00e9"},{"content":%b}]}' % parts
+    assert count_text_bytes(decode_ask(chat)) == 5
+    assert count_text_bytes(decode_ask(b'{"prompt":"abc"}')) == 3
+    assert count_text_bytes(decode_ask(b'{"prompt":["abc"]}')) == 0
+    assert count_text_bytes(decode_ask(b'{"messages":3}')) == 0
