@@ -54,3 +54,20 @@ def test_bucket_check(benchmark: BenchmarkFixture, module: ModuleType) -> None:
 
     benchmark.extra_info["chunks"] = LAPS
     benchmark(check)
+
+
+@pytest.mark.parametrize("module", [buckets, reference], ids=["kernel", "reference"])
+def test_bucket_take(benchmark: BenchmarkFixture, module: ModuleType) -> None:
+    """Requests and tokens, both or neither, and what is told of them afterwards."""
+    requests, tokens = module.Window(), module.Window()
+    for second in range(60):
+        module.take(requests, tokens, 1000.0 + second, 0, 0, 10, 10)
+
+    def take() -> None:
+        take, level = module.take, tokens.level
+        for _ in range(LAPS):
+            take(requests, tokens, 1059.5, 1, 100, 10, 20)  # refused: the windows stay as they are
+            level(1059.5)
+
+    benchmark.extra_info["chunks"] = LAPS
+    benchmark(take)

@@ -17,6 +17,7 @@ import msgspec
 # weather.
 FLOORS = {
     "test_bucket_check": 50.0,
+    "test_bucket_take": 100.0,
     "test_heap_push_pop": 40.0,
     "test_token_estimate": 60.0,
     "test_http1_answer": 1.0,

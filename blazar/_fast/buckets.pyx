@@ -1,4 +1,5 @@
-"""A sliding minute: what has been used within it, and when something will fit again.
+"""A sliding minute: what has been used within it, and when something will fit again; and two of them at once, the
+requests and the tokens of a key.
 
 60 cells of a second each. What is used at time t counts until floor(t) + 60, so that every answer is exact on the grid
 of seconds, and a wait can be told to the second.
@@ -91,6 +92,10 @@ cdef class Window:
                 return max(0.0, i + CELLS - now)
         return 0.0
 
+    def level(self, double now):
+        """What counts at that time, and the seconds until nothing does: `used` and `empty_s` in one."""
+        return self.used(now), self.empty_s(now)
+
     cdef int check(self, double at) except -1:
         if not (-1e15 < at < 1e15):
             raise ValueError("a time has to be a number of seconds")
@@ -100,3 +105,31 @@ cdef class Window:
 cdef inline long long cell(long long second) noexcept nogil:
     """C's remainder is negative for negative seconds."""
     return (second % CELLS + CELLS) % CELLS
+
+
+def take(Window requests not None, Window tokens not None, double now, long long rpm, long long tpm, long long least,
+         long long most):
+    """Use one request and some tokens, of both or of neither.
+
+    Args:
+        requests: window of requests, at most rpm in it, and tokens, at most tpm; 0: no limit.
+        now: seconds.
+        least: tokens that have to fit.
+        most: tokens that are used if they fit, else what is left.
+
+    Returns:
+        The tokens that are used now; -1: it does not fit, and nothing is.
+    """
+    requests.turn(now)
+    tokens.turn(now)
+    if rpm and requests.total >= rpm:
+        return -1
+    if tpm:
+        if tokens.total + least > tpm:
+            return -1
+        most = min(most, tpm - tokens.total)
+    requests.cells[cell(requests.second)] += 1
+    requests.total += 1
+    tokens.cells[cell(tokens.second)] += most
+    tokens.total += most
+    return most

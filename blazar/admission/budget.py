@@ -13,14 +13,13 @@ from enum import StrEnum
 
 import msgspec
 
-from blazar._fast.buckets import WINDOW_S, Window
+from blazar._fast.buckets import WINDOW_S, Window, take
 from blazar.admission.keys import Limits
 from blazar.base.errors import ApiError, Code
 from blazar.base.records import DayUse
 
 DAY_S = 86400
 DEFAULT_COMPLETION = 1024  # tokens reserved for the answer of a request that names no maximum (SPEC §3)
-UNLIMITED = 1 << 62
 BUSY_RETRY_S = 1  # nobody knows when a request under way will end
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -47,6 +46,11 @@ class Need(msgspec.Struct, frozen=True):
 
     prompt: int  # estimated, at least 1
     completion: int  # the longest answer, already no longer than the context allows; 0: it generates nothing
+
+    @property
+    def least(self) -> int:
+        """What has to fit: the answer adapts to what is left, down to one token."""
+        return self.prompt + 1 if self.completion else self.prompt
 
 
 class Reservation(msgspec.Struct):
@@ -120,21 +124,9 @@ class Account:
         Raises:
             ApiError: RATE_LIMITED, with the seconds until it would fit, or without where it never will.
         """
-        limits = self.limits
-        if not (limits.rpm or limits.tpm or limits.daily_tokens):
-            return
-        if limits.rpm and (wait_s := self._requests.wait_s(at.now, 1, limits.rpm)):
-            raise self._refusal(at, Kind.RPM, f"{limits.rpm} requests a minute are used up", wait_s)
-        least = need.prompt + (1 if need.completion else 0)  # what the answer may take adapts to what is left
-        if limits.tpm and (wait_s := self._tokens.wait_s(at.now, least, limits.tpm)):
-            used = self._tokens.used(at.now)
-            raise self._refusal(at, Kind.TPM, _too_many(least, used, limits.tpm, "a minute"), wait_s)
-        if limits.daily_tokens:
-            used = self._day(at).tokens + self._reserved
-            if used + least > limits.daily_tokens:
-                never = least > limits.daily_tokens
-                text = _too_many(least, used, limits.daily_tokens, "a UTC day")
-                raise self._refusal(at, Kind.DAILY_TOKENS, text, -1.0 if never else DAY_S - at.wall % DAY_S)
+        refusal = self._refusal(at, need)
+        if refusal is not None:
+            raise refusal
 
     def commit(self, at: Moment, need: Need) -> Reservation:
         """Take the request and its tokens: prompt and answer, or what the budget has left if that is less (SPEC §3).
@@ -142,24 +134,22 @@ class Account:
         Raises:
             ApiError: as check.
         """
-        limits = self.limits
-        use = self._day(at)
+        limits, use = self.limits, self._day(at)
+        tokens = need.prompt + need.completion
+        limited = limits.rpm > 0 or limits.tpm > 0 or limits.daily_tokens > 0
+        if limited:  # else there is nothing to hold it to, now: nothing for the windows to remember
+            if limits.daily_tokens:
+                tokens = min(tokens, limits.daily_tokens - use.tokens - self._reserved)
+            if tokens >= need.least:
+                tokens = take(self._requests, self._tokens, at.now, limits.rpm, limits.tpm, need.least, tokens)
+            if tokens < need.least:
+                refusal = self._refusal(at, need)
+                assert refusal is not None
+                raise refusal
         use.requests += 1
         self.unsaved[use.day] = use
-        tokens = need.prompt + need.completion
-        if not (limits.rpm or limits.tpm or limits.daily_tokens):  # nothing to hold it to, now: nothing to remember
-            self._reserved += tokens
-            return Reservation(at.now, use.day, tokens, False)
-        try:
-            self.check(at, need)
-        except ApiError:
-            use.requests -= 1
-            raise
-        tokens = min(tokens, self._left(at))
-        self._requests.add(at.now, 1)
-        self._tokens.add(at.now, tokens)
         self._reserved += tokens
-        return Reservation(at.now, use.day, tokens, True)
+        return Reservation(at.now, use.day, tokens, limited)
 
     def give_back(self, reservation: Reservation, at: Moment) -> None:
         """The queue has refused the request: it is as if it had not been."""
@@ -197,11 +187,11 @@ class Account:
             return ()
         found: Headers = ()
         if limits.rpm:
-            left = limits.rpm - self._requests.used(at.now)
-            found = _headers(REQUESTS, limits.rpm, left, self._requests.empty_s(at.now))
+            used, empty_s = self._requests.level(at.now)
+            found = _headers(REQUESTS, limits.rpm, limits.rpm - used, empty_s)
         if limits.tpm:
-            left = limits.tpm - self._tokens.used(at.now)
-            found += _headers(TOKENS, limits.tpm, left, self._tokens.empty_s(at.now))
+            used, empty_s = self._tokens.level(at.now)
+            found += _headers(TOKENS, limits.tpm, limits.tpm - used, empty_s)
         elif limits.daily_tokens:
             left = limits.daily_tokens - self._day(at).tokens - self._reserved
             found += _headers(TOKENS, limits.daily_tokens, left, DAY_S - at.wall % DAY_S)
@@ -227,16 +217,23 @@ class Account:
                 self.use = DayUse(self.name, day)
         return self.use
 
-    def _left(self, at: Moment) -> int:
-        limits = self.limits
-        left = UNLIMITED
-        if limits.tpm:
-            left = limits.tpm - self._tokens.used(at.now)
+    def _refusal(self, at: Moment, need: Need) -> ApiError | None:
+        """Why it does not fit; None: it does."""
+        limits, least = self.limits, need.least
+        if limits.rpm and (wait_s := self._requests.wait_s(at.now, 1, limits.rpm)):
+            return self._error(at, Kind.RPM, f"{limits.rpm} requests a minute are used up", wait_s)
+        if limits.tpm and (wait_s := self._tokens.wait_s(at.now, least, limits.tpm)):
+            used = self._tokens.used(at.now)
+            return self._error(at, Kind.TPM, _too_many(least, used, limits.tpm, "a minute"), wait_s)
         if limits.daily_tokens:
-            left = min(left, limits.daily_tokens - self._day(at).tokens - self._reserved)
-        return left
+            used = self._day(at).tokens + self._reserved
+            if used + least > limits.daily_tokens:
+                never = least > limits.daily_tokens
+                text = _too_many(least, used, limits.daily_tokens, "a UTC day")
+                return self._error(at, Kind.DAILY_TOKENS, text, -1.0 if never else DAY_S - at.wall % DAY_S)
+        return None
 
-    def _refusal(self, at: Moment, kind: Kind, text: str, wait_s: float) -> ApiError:
+    def _error(self, at: Moment, kind: Kind, text: str, wait_s: float) -> ApiError:
         never = wait_s < 0
         return ApiError(
             Code.RATE_LIMITED,
@@ -271,11 +268,14 @@ def _limit_header(name: bytes, limit: int) -> tuple[bytes, bytes]:
     return (name, b"%d" % limit)
 
 
+UNDER_A_MINUTE = [b"%ds" % seconds for seconds in range(60)]
+
+
 def as_duration(seconds: float) -> bytes:
     """Seconds as OpenAI writes them in these headers: `59s`, `6m0s`, `1h0m0s`; rounded up."""
     whole = math.ceil(seconds)
     if whole < 60:
-        return b"%ds" % whole
+        return UNDER_A_MINUTE[whole]
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     return b"%dh%dm%ds" % (hours, minutes, rest) if hours else b"%dm%ds" % (minutes, rest)
 

@@ -320,10 +320,8 @@ class AdmissionQueue:
             self._idle[ticket.key] = None
             self._drop_idle(keep=bucket)
         bucket.step = 1.0 / ticket.weight
-        if not bucket.waiting and not self._crowded:
-            lowest = self._lowest()
-            if bucket.credit < lowest:
-                bucket.credit = lowest
+        if not bucket.waiting and not self._crowded and bucket.credit < self._floor:
+            bucket.credit = max(bucket.credit, self._lowest())
         return bucket
 
     def _lowest(self) -> float:

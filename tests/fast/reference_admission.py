@@ -113,3 +113,17 @@ class Window:
         for second, amount in self._live(now):
             cells[second] = cells.get(second, 0) + amount
         return max((second + WINDOW_S - now for second, amount in cells.items() if amount), default=0.0)
+
+    def level(self, now: float) -> tuple[int, float]:
+        return self.used(now), self.empty_s(now)
+
+
+def take(requests: Window, tokens: Window, now: float, rpm: int, tpm: int, least: int, most: int) -> int:
+    if rpm and requests.used(now) + 1 > rpm:
+        return -1
+    if tpm and tokens.used(now) + least > tpm:
+        return -1
+    taken = min(most, tpm - tokens.used(now)) if tpm else most
+    requests.add(now, 1)
+    tokens.add(now, taken)
+    return taken

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blazar._fast.buckets import WINDOW_S, Window
+from blazar._fast.buckets import WINDOW_S, Window, take
 from tests.fast import reference_admission as reference
 
 steps = st.lists(
@@ -50,6 +50,23 @@ def test_after_the_wait_it_fits_and_a_moment_before_it_does_not(pauses: list[flo
     if wait:
         assert window.used(math.nextafter(now + wait, 0) - 1e-6) + 1 > limit
     assert window.used(now + wait + 1e-6) + 1 <= limit
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 40.0), st.integers(1, 30), st.integers(0, 60)), max_size=30),
+    st.integers(0, 6),
+    st.integers(0, 100),
+)
+def test_taking_takes_what_its_twin_takes(asks: list[tuple[float, int, int]], rpm: int, tpm: int) -> None:
+    kernel, twin, now = (Window(), Window()), (reference.Window(), reference.Window()), 50.0
+    for pause, least, more in asks:
+        now += pause
+        taken = take(*kernel, now, rpm, tpm, least, least + more)
+        assert taken == reference.take(*twin, now, rpm, tpm, least, least + more)
+        assert taken == -1 or least <= taken <= least + more
+        assert [w.level(now) for w in kernel] == [pytest.approx(w.level(now)) for w in twin]
+        assert not tpm or kernel[1].used(now) <= tpm
+        assert not rpm or kernel[0].used(now) <= rpm
 
 
 def test_use_counts_for_sixty_seconds_of_the_grid() -> None:
