@@ -15,25 +15,35 @@ from blazar.base.clock import Clock
 from blazar.base.errors import ApiError, Code
 from blazar.config.schema import Config
 from blazar.observe.metrics import QueueWaits
+from blazar.relay.pool import EnginePool
+from blazar.supervisor import Lease
 
 AT_ONCE = (b"x-blazar-queue", b"ahead=0; waited_ms=0")
 MAX_RETRY_S = 3600  # what is told at most
 
 
 class Slot:
-    """The right to one request on the model's engine. Release it when the engine is free of the request."""
+    """The right to one request on the model's engine. Release it when the engine is free of the request.
 
-    __slots__ = ("_gate", "_released", "waiter")
+    Attributes:
+        waiter: what the queue knows of it.
+        lease: on the engine, once there is one; it is released with the slot.
+    """
+
+    __slots__ = ("_gate", "_released", "lease", "waiter")
 
     def __init__(self, gate: Gate, waiter: Waiter) -> None:
         self._gate = gate
         self._released = False
         self.waiter = waiter
+        self.lease: Lease[EnginePool] | None = None
 
     def release(self) -> None:
         """Give it back; a second time does nothing."""
         if not self._released:
             self._released = True
+            if self.lease is not None:
+                self.lease.release()
             self._gate.on_release(self.waiter)
 
     @property

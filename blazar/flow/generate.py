@@ -9,7 +9,6 @@ Whatever is held is released in `finally`; a refusal burns nothing.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
 import xxhash
 
@@ -27,13 +26,15 @@ from blazar.flow.gateway import Gateway
 from blazar.flow.job import Job
 from blazar.flow.preflight import check_cold, check_warm, is_near
 from blazar.flow.remote import serve_remote
-from blazar.flow.singleflight import Identity, Seat
+from blazar.flow.singleflight import Seat
 from blazar.relay.client import Client
 from blazar.relay.exchange import EngineRequest
 from blazar.relay.pool import EnginePool
 from blazar.supervisor import Lease, Outlook
 
 MAX_NUM_CTX = 1 << 31
+digest_of = xxhash.xxh3_128_digest  # 128 bits: two requests that differ never share one
+
 CHAT, RAW, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 
 # What another model may be able to do (aliases with fallbacks); a fault of the request itself it cannot mend.
@@ -44,20 +45,6 @@ FALLS_BACK = frozenset(
         Code.PROMPT_TOO_LONG, Code.KEY_SCOPE_FORBIDDEN, Code.GATEWAY_TIMEOUT, Code.BAD_GATEWAY,
     )
 )  # fmt: skip
-
-
-@dataclasses.dataclass(slots=True)
-class Held:
-    """What a request holds of its model while an engine works on it."""
-
-    gate: Gate
-    slot: Slot
-    lease: Lease[EnginePool]
-
-    def release(self) -> None:
-        """The engine is free of the request."""
-        self.lease.release()
-        self.slot.release()
 
 
 async def generate(gateway: Gateway, call: Call, client: Client) -> None:
@@ -129,17 +116,21 @@ async def serve(gateway: Gateway, job: Job, name: str, *, last: bool) -> None:
 
     outlook = gateway.supervisor.outlook(model.name) or await gateway.supervisor.expect(model.name)
     if gateway.config.prompt_preflight and job.longest != 0:
-        await preflight(gateway, job, model, outlook)
+        ctx = context_of(job, outlook.ctx)
+        if not outlook.ready or is_near(job.most, ctx):
+            await preflight(gateway, job, model, outlook, ctx)
 
-    identity = await identity_of(gateway, job, model)
-    if identity is None:
+    if job.ask.stream or job.call.route != CHAT or not gateway.config.singleflight:
         await admit(gateway, job, model, outlook, None, last=last)
         return
+    body = job.body
+    digest = digest_of(body) if len(body) <= LARGE_BYTES else await asyncio.to_thread(digest_of, body)
+    identity = (job.call.key.name, model.name, job.num_ctx, digest)
     seat = gateway.flights.board(identity)
     try:
         if not seat.leads:
             check_budget(gateway, job, outlook)
-            how = await seat.wait(gateway.config.singleflight_share and job.ask.repeatable)
+            how = await seat.wait(shares=gateway.config.singleflight_share and job.ask.repeatable)
             gateway.metrics.duplicates[how] += 1
         await admit(gateway, job, model, outlook, seat, last=last)
     finally:
@@ -170,15 +161,12 @@ def context_of(job: Job, ctx: int) -> int:
     return min(ctx, job.num_ctx) if job.num_ctx else ctx
 
 
-async def preflight(gateway: Gateway, job: Job, model: ModelRow, outlook: Outlook) -> None:
+async def preflight(gateway: Gateway, job: Job, model: ModelRow, outlook: Outlook, ctx: int) -> None:
     """Refuse a prompt that does not fit, as far as that can be known before the queue (L06, C22).
 
     Raises:
         ApiError: PROMPT_TOO_LONG.
     """
-    ctx = context_of(job, outlook.ctx)
-    if outlook.ready and not is_near(job.most, ctx):
-        return
     check_budget(gateway, job, outlook)
     if not outlook.ready:
         await check_cold(gateway.models, model, job.ask, ctx)
@@ -198,17 +186,6 @@ async def measure(job: Job, model: ModelRow, lease: Lease[EnginePool], ctx: int)
     tokens = await check_warm(lease.client, model.name, job.ask, ctx)
     if tokens is not None:
         job.prompt = job.most = tokens
-
-
-async def identity_of(gateway: Gateway, job: Job, model: ModelRow) -> Identity | None:
-    """What makes two requests duplicates: key, model and body, of chats that do not stream. None for all others."""
-    if job.ask.stream or job.call.route != CHAT or not gateway.config.singleflight:
-        return None
-    if len(job.body) > LARGE_BYTES:
-        digest = await asyncio.to_thread(xxhash.xxh3_128_digest, job.body)
-    else:
-        digest = xxhash.xxh3_128_digest(job.body)
-    return (job.call.key.name, model.name, job.num_ctx, digest)
 
 
 async def admit(
@@ -233,28 +210,27 @@ async def admit(
         except ApiError:
             charge.refuse()
             raise
-        held = Held(gate, slot, await lease_of(gateway, gate, slot, model.name))
-        await run(gateway, job, model, held, charge, seat, was_cold=not outlook.ready, last=last)
+        lease = gateway.supervisor.try_lease(model.name) or await lease_of(gateway, gate, slot, model.name)
+        slot.lease = lease
+        await run(gateway, job, model, slot, lease, charge, seat, was_cold=not outlook.ready, last=last)
     finally:
         charge.settle(model.name)
 
 
 async def lease_of(gateway: Gateway, gate: Gate, slot: Slot, model: str) -> Lease[EnginePool]:
-    """A lease on the model's child, which is started or waited for where it has to be; without one the slot is free.
+    """A lease on the model's child, which is started or waited for; without one the slot is free.
 
     Raises:
         ApiError: it cannot be loaded. Those who wait for a slot wait for the same start, and hear of it too.
     """
-    lease = gateway.supervisor.try_lease(model)
-    if lease is None:
-        try:
-            lease = await gateway.supervisor.lease(model)
-        except BaseException as error:
-            if isinstance(error, ApiError):
-                gate.fail(error)
-            slot.release()
-            raise
-        gate.set_slots(lease.child.slots)
+    try:
+        lease = await gateway.supervisor.lease(model)
+    except BaseException as error:
+        if isinstance(error, ApiError):
+            gate.fail(error)
+        slot.release()
+        raise
+    gate.set_slots(lease.child.slots)
     return lease
 
 
@@ -262,7 +238,8 @@ async def run(
     gateway: Gateway,
     job: Job,
     model: ModelRow,
-    held: Held,
+    slot: Slot,
+    lease: Lease[EnginePool],
     charge: Charge,
     seat: Seat | None,
     *,
@@ -270,7 +247,6 @@ async def run(
     last: bool,
 ) -> None:
     """Let the engine answer. What is held is given back when the engine is free of the request."""
-    lease = held.lease
     exchange = open_exchange(lease, job.client)
     try:
         if was_cold and gateway.config.prompt_preflight and job.longest != 0:
@@ -282,11 +258,11 @@ async def run(
             job.body, job.ask = b"", NO_ASK  # the request has it, and lets go of it when it has been sent
         if seat is not None:
             seat.on_engine(lease)
-        at = charge.at if held.slot.at_once else gateway.ledger.moment()
-        headers = (held.slot.header, *job.account.headers(at))
+        at = charge.at if slot.at_once else gateway.ledger.moment()
+        headers = (slot.header, *job.account.headers(at))
         await exchange.relay(EngineRequest(job.call.method, job.call.path, body), headers)
         if seat is not None:
             seat.on_answer(exchange.answer)
     finally:
         charge.spent = exchange.spent(job.prompt)
-        close_exchange(exchange, lease, job.client, held.release)
+        close_exchange(exchange, lease, job.client, slot.release)

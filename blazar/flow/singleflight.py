@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 
 import msgspec
 
@@ -60,69 +61,76 @@ Identity = tuple[str, str, int, bytes]  # key, model, context, digest of the bod
 
 
 class Seat:
-    """One request's part in a flight.
+    """One request's part among those that are the same.
+
+    Args:
+        flight: that it joins; None for the first one.
 
     Attributes:
-        answer: the leader's whole answer, where it is shared.
+        flight: of those who wait for it, or wait with it; None while it is the only one, as most are.
+        answer: its own, if it came whole; of one that shares, the leader's.
+        engine: where it runs, once it does, and `sent`, since when.
     """
 
-    __slots__ = ("answer", "flight")
+    __slots__ = ("answer", "engine", "flight", "sent")
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, flight: Flight | None) -> None:
         self.flight = flight
         self.answer: Answer | None = None
+        self.engine: Lease[EnginePool] | None = None
+        self.sent = 0.0
 
     @property
     def leads(self) -> bool:
-        """Whether others wait for this one."""
-        return self.flight.leader is self
+        """Whether it runs, and others wait for it."""
+        return self.flight is None or self.flight.leader is self
 
-    async def wait(self, shares: bool) -> str:
-        """Wait for the leader; returns what ended it: warm, led, timeout, shared.
+    async def wait(self, *, shares: bool) -> str:
+        """As a duplicate: wait for the leader; returns what ended it, for the metrics: warm, led, timeout, shared.
 
         Args:
-            shares: the request may be answered with the leader's bytes.
+            shares: it takes the leader's answer if there is one, and so does not go when the prefill is done.
         """
-        return await self.flight.wait(self, shares)
+        assert self.flight is not None
+        return await self.flight.wait(self, shares=shares)
 
     def on_engine(self, lease: Lease[EnginePool]) -> None:
         """The request goes to that engine now."""
-        if self.leads:
-            self.flight.on_engine(lease)
+        self.engine = lease
+        self.sent = time.monotonic()
+        if self.flight is not None and self.flight.leader is self:
+            self.flight.watch()
 
     def on_answer(self, answer: Answer | None) -> None:
         """The request has been answered; None: with more than is kept."""
-        if self.leads and answer is not None and answer.status == 200:
-            self.flight.answer = answer
+        if answer is not None and answer.status == 200:
+            self.answer = answer
 
 
 class Flight:
-    """Requests that are the same, the first of which runs."""
+    """Requests that are the same, the first of which runs.
 
-    __slots__ = ("_engine", "_poll", "_sent", "_waiting", "answer", "leader", "warm")
+    Args:
+        leader: the one that runs.
+    """
 
-    def __init__(self) -> None:
-        self.leader: Seat | None = None
-        self.answer: Answer | None = None
-        self.warm = False  # nothing is gained by waiting any more
-        self._engine: Lease[EnginePool] | None = None
-        self._sent = 0.0
+    __slots__ = ("_answer", "_poll", "_waiting", "_warm", "leader")
+
+    def __init__(self, leader: Seat) -> None:
+        self.leader: Seat | None = leader
+        self._answer: Answer | None = None
+        self._warm = False  # nothing is gained by waiting any more
         self._poll: asyncio.Task[None] | None = None
         self._waiting: list[tuple[Seat, asyncio.Future[None], bool]] = []  # the first to come first
 
-    async def wait(self, seat: Seat, shares: bool) -> str:
-        """Wait for the leader; returns what ended it, for the metrics.
-
-        Args:
-            seat: of the duplicate.
-            shares: it takes the leader's answer if there is one, and so does not go when the prefill is done.
-        """
-        if self.warm and not shares:
+    async def wait(self, seat: Seat, *, shares: bool) -> str:
+        """As Seat.wait, for that seat."""
+        if self._warm and not shares:
             return "warm"
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (seat, future, shares)
         self._waiting.append(entry)
-        self._watch()
+        self.watch()
         try:
             async with asyncio.timeout(WINDOW_S):
                 await future
@@ -131,36 +139,35 @@ class Flight:
         finally:
             with contextlib.suppress(ValueError):  # woken already
                 self._waiting.remove(entry)
-            if not self._waiting and self._poll is not None:
-                self._poll.cancel()
-                self._poll = None
-        if shares and self.answer is not None:
-            seat.answer = self.answer
+            if not self._waiting:
+                self._stop_watching()
+        if shares and self._answer is not None:
+            seat.answer = self._answer
             return "shared"
         return "led" if self.leader is seat else "warm"
 
-    def on_engine(self, lease: Lease[EnginePool]) -> None:
-        """The leader goes to that engine."""
-        self._engine = lease
-        self._sent = asyncio.get_running_loop().time()
-        self._watch()
+    def watch(self) -> None:
+        """Look at the engine, where the leader runs and somebody waits for its prefill."""
+        leader = self.leader
+        if leader is None or leader.engine is None or self._poll is not None:
+            return
+        if any(not shares for _, _, shares in self._waiting):
+            self._poll = asyncio.create_task(self._poll_slots(leader.engine, leader.sent))
 
-    def end(self) -> bool:
-        """The leader has ended. Returns whether the flight is over: nobody leads it any more."""
-        self._engine = self.leader = None
-        if self._poll is not None:
-            self._poll.cancel()
-            self._poll = None
-        if self.answer is not None:
+    def end(self) -> Seat | None:
+        """The leader has ended. Returns who leads those that still wait; None: nobody does."""
+        self._answer = (self.leader and self.leader.answer) or self._answer
+        self.leader = None
+        self._stop_watching()
+        if self._answer is not None:
             self._wake(sharing=True)
-        if self._waiting:
+        while self._waiting:
             seat, future, _ = self._waiting.pop(0)
-            self.leader = seat
-            if future.done():  # it is just leaving, or its time is over
-                return self.end()
-            future.set_result(None)
-            return False
-        return True
+            if not future.done():  # else it is just leaving, or its time is over
+                self.leader = seat
+                future.set_result(None)
+                break
+        return self.leader
 
     # ---- within ----
 
@@ -171,17 +178,17 @@ class Flight:
             if not entry[1].done():
                 entry[1].set_result(None)
 
-    def _watch(self) -> None:
-        if self._engine is not None and self._poll is None and any(not shares for _, _, shares in self._waiting):
-            self._poll = asyncio.create_task(self._poll_slots(self._engine))
+    def _stop_watching(self) -> None:
+        if self._poll is not None:
+            self._poll.cancel()
+            self._poll = None
 
-    async def _poll_slots(self, lease: Lease[EnginePool]) -> None:
+    async def _poll_slots(self, lease: Lease[EnginePool], sent: float) -> None:
         """Until the leader's prefill is done and its end is not near, as far as the engine tells.
 
         Which slot is the leader's it does not tell: those that are at work when first looked at are watched, the
         leader's is among them.
         """
-        loop = asyncio.get_running_loop()
         watched: set[int] = set()
         prefill_s = 0.0
         while True:
@@ -199,10 +206,10 @@ class Flight:
             ours = [slot for slot in busy if slot.id_task in watched]
             if not ours or any(slot.token.n_decoded == 0 for slot in ours):
                 continue  # not there yet, in its prefill, or at its end, which `end` will tell
-            now = loop.time()
-            prefill_s = prefill_s or now - self._sent
-            if len(slots) == 1 or not _ends_soon(ours, now - self._sent - prefill_s, prefill_s):
-                self.warm = True
+            now = time.monotonic()
+            prefill_s = prefill_s or now - sent
+            if len(slots) == 1 or not _ends_soon(ours, now - sent - prefill_s, prefill_s):
+                self._warm = True
                 self._wake(sharing=False)
                 return
 
@@ -223,23 +230,24 @@ class Flights:
     """The flights of one gateway."""
 
     def __init__(self) -> None:
-        self._flights: dict[Identity, Flight] = {}
-
-    def __len__(self) -> int:
-        return len(self._flights)
+        self._leaders: dict[Identity, Seat] = {}
 
     def board(self, identity: Identity) -> Seat:
         """A seat for a request: the leader's for the first one of its kind. To be left, however it ends."""
-        flight = self._flights.get(identity)
-        if flight is None:
-            flight = self._flights[identity] = Flight()
-            seat = flight.leader = Seat(flight)
-        else:
-            seat = Seat(flight)
-        return seat
+        leader = self._leaders.get(identity)
+        if leader is None:
+            seat = self._leaders[identity] = Seat(None)
+            return seat
+        if leader.flight is None:
+            leader.flight = Flight(leader)
+        return Seat(leader.flight)
 
     def leave(self, identity: Identity, seat: Seat) -> None:
         """The request is over."""
-        flight = seat.flight
-        if flight.leader is seat and flight.end():
-            del self._flights[identity]
+        if not seat.leads:
+            return
+        heir = seat.flight.end() if seat.flight is not None else None
+        if heir is None:
+            del self._leaders[identity]
+        else:
+            self._leaders[identity] = heir
