@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from blazar.admission.keys import require_admin
 from blazar.api.guards import is_loopback
 from blazar.api.views import respond_json
+from blazar.base.records import Finding
 from blazar.flow.call import Call
 from blazar.flow.gateway import Gateway
 from blazar.relay.client import Client
 
 DISK = "check that the data directory is writable and has space"
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong."""
-
-    check: str
-    problem: str
-    remedy: str
 
 
 def findings(gateway: Gateway) -> list[Finding]:

@@ -96,3 +96,11 @@ class DayUse(msgspec.Struct):
     def tokens(self) -> int:
         """Both kinds."""
         return self.prompt_tokens + self.completion_tokens
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong, as `doctor` tells it."""
+
+    check: str
+    problem: str
+    remedy: str

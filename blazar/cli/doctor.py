@@ -7,18 +7,11 @@ import argparse
 import msgspec
 
 from blazar.base.errors import CommandError, ConfigError, UsageError
+from blazar.base.records import Finding
 from blazar.cli.client import find_gateway
 from blazar.cli.main import Context
 from blazar.cli.table import print_json
 from blazar.config.load import load_config
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong, and what to do about it."""
-
-    check: str
-    problem: str
-    remedy: str
 
 
 class Findings(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +59,27 @@ def rows(data: Path, *arguments: str) -> list[dict[str, Any]]:
     return listed
 
 
-@pytest.fixture(scope="session")
-def running(fetched: tuple[Path, Path], cache_dir: Path) -> Iterator[Running]:
-    """A gateway with the tiny model and SmolLM2."""
-    engine, smol = fetched
+@contextmanager
+def serving(engine: Path, config: str, models: dict[str, Path]) -> Iterator[Running]:
+    """A gateway with that engine and those models, by name; it has to end well and leave nothing behind."""
     root = Path(tempfile.mkdtemp(prefix="bz-", dir="/tmp"))
-    gateway = Running(root, "default_ctx = 2048")
+    gateway = Running(root, config)
     gateway.dirs.ensure()
     with Store.open(gateway.dirs.db) as store:
         EngineShed(store, gateway.dirs).install(EngineKind.LLAMACPP, str(engine), None, silent)
-        shelf = Shelf(store, gateway.dirs)
-        shelf.import_file(tiny_model(cache_dir), TINY, copy=False, progress=silent)
-        shelf.import_file(smol, SMOL, copy=False, progress=silent)
+        for name, path in models.items():
+            Shelf(store, gateway.dirs).import_file(path, name, copy=False, progress=silent)
     gateway.serve()
     yield gateway
     status = gateway.stop()
     left = left_over(gateway)
     shutil.rmtree(root)
     assert (status, left) == (0, [])
+
+
+@pytest.fixture(scope="session")
+def running(fetched: tuple[Path, Path], cache_dir: Path) -> Iterator[Running]:
+    """A gateway with the tiny model and SmolLM2."""
+    engine, smol = fetched
+    with serving(engine, "default_ctx = 2048", {TINY: tiny_model(cache_dir), SMOL: smol}) as gateway:
+        yield gateway

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,13 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from blazar.base.records import EngineKind
-from blazar.engines.install import EngineShed
-from blazar.models.shelf import Shelf
-from blazar.sources.progress import silent
-from blazar.store.store import Store
-from tests.engines.conftest import TINY
-from tests.front.conftest import Running, left_over, wait_until
+from tests.engines.conftest import TINY, serving
+from tests.front.conftest import Running, wait_until
 from tests.support.tiny_model import tiny_model
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
@@ -41,19 +34,9 @@ ctx = 2048
 @pytest.fixture(scope="module")
 def running(fetched: tuple[Path, Path], cache_dir: Path) -> Iterator[Running]:
     """A gateway with the tiny model, once with one slot and once with two."""
-    root = Path(tempfile.mkdtemp(prefix="bz-", dir="/tmp"))
-    gateway = Running(root, CONFIG)
-    gateway.dirs.ensure()
-    with Store.open(gateway.dirs.db) as store:
-        EngineShed(store, gateway.dirs).install(EngineKind.LLAMACPP, str(fetched[0]), None, silent)
-        for name in (TINY, "two"):
-            Shelf(store, gateway.dirs).import_file(tiny_model(cache_dir), name, copy=False, progress=silent)
-    gateway.serve()
-    yield gateway
-    status = gateway.stop()
-    left = left_over(gateway)
-    shutil.rmtree(root)
-    assert (status, left) == (0, [])
+    model = tiny_model(cache_dir)
+    with serving(fetched[0], CONFIG, {TINY: model, "two": model}) as gateway:
+        yield gateway
 
 
 def chat(running: Running, text: str, **body: Any) -> httpx.Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -219,37 +220,21 @@ def test_explicit_deadlines_of_one_key_have_no_avoidable_miss(deadlines: list[in
     assert (queue.missed == 0) == feasible
 
 
-def test_deadlines_buy_nothing_beyond_the_share() -> None:
+@pytest.mark.parametrize("pushing", [{"deadline_s": 0.001}, {"work": Work.TOOL}], ids=["deadlines", "tools"])
+def test_pushing_buys_nothing_beyond_the_share(pushing: dict[str, Any]) -> None:
     queue, served, now = AdmissionQueue(1, 100), Counter[str](), 0.0
-    running = queue.enter(ticket("fair"), now)
+    asks = {"fair": ticket("fair"), "pushy": ticket("pushy", **pushing)}
+    running = queue.enter(asks["fair"], now)
     for _ in range(5):
-        queue.enter(ticket("fair"), now)
-        queue.enter(ticket("pushy", deadline_s=0.001), now)
+        queue.enter(asks["fair"], now)
+        queue.enter(asks["pushy"], now)
     for _ in range(400):
         assert running is not None
         now += 0.1
         running = serve(queue, running, now)
         assert running is not None
-        key = running.ticket.key
-        served[key] += 1
-        queue.enter(ticket(key, deadline_s=0.001 if key == "pushy" else None), now)
-    assert abs(served["pushy"] - served["fair"]) <= 2
-
-
-def test_tools_buy_nothing_beyond_the_share() -> None:
-    queue, served, now = AdmissionQueue(1, 100), Counter[str](), 0.0
-    running = queue.enter(ticket("fair"), now)
-    for _ in range(5):
-        queue.enter(ticket("fair"), now)
-        queue.enter(ticket("pushy", work=Work.TOOL), now)
-    for _ in range(400):
-        assert running is not None
-        now += 0.1
-        running = serve(queue, running, now)
-        assert running is not None
-        key = running.ticket.key
-        served[key] += 1
-        queue.enter(ticket(key, work=Work.TOOL if key == "pushy" else Work.CHAT), now)
+        served[running.ticket.key] += 1
+        queue.enter(asks[running.ticket.key], now)
     assert abs(served["pushy"] - served["fair"]) <= 2
 
 
